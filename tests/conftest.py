@@ -6,10 +6,11 @@ import csv
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
+from unittest import mock
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
+from filbert.report import canvas
 from filbert.text.learning import LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 
@@ -64,9 +66,53 @@ WORDS = [
 ]
 
 
+class Blank:
+    """A figure or axes that accept every call and draw nothing."""
+
+    def __getattr__(self, _: str) -> Blank:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Blank:
+        return self
+
+    def __getitem__(self, _: object) -> Blank:
+        return self
+
+    def __iter__(self) -> Iterator[Blank]:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_BLANK = Blank()
+_UNDRAWN = {
+    "new_figure": lambda *_, **__: (_BLANK, _BLANK),
+    "stacked_figure": lambda *_, **__: (_BLANK, _BLANK, _BLANK),
+    "panel_grid": lambda num, **_: (_BLANK, [_BLANK] * num),
+    "plain_logarithm": lambda *_: None,
+    "save": lambda _, path: path.write_bytes(b"\x89PNG"),
+}
+_DRAWN = {name: getattr(canvas, name) for name in _UNDRAWN}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_plots() -> Iterator[None]:
+    """Plots are empty files: they take three quarters of a small run, and tests/report draws."""
+    with mock.patch.multiple(canvas, **_UNDRAWN):
+        yield
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Iterator[None]:
+    """Plots are drawn in this file."""
+    with mock.patch.multiple(canvas, **_DRAWN):
+        yield
+
+
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots are empty files: most of a small run's time, and tests/report looks at them."""
+    """Plots are empty files in a test of tests/report, too."""
     monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
 
 

@@ -11,7 +11,6 @@ from torch import nn
 import filbert
 from filbert import onnx_export as export
 from filbert.cli.main import run
-from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.bulk import Answers, plan_of
 from filbert.inference.predictor import Predictor
@@ -77,24 +76,6 @@ def test_more_layers_stay_float_until_no_metric_falls_too_far(source, dev, harmf
     assert facts["float32"]["accuracy"] - facts["int8"]["accuracy"] <= 0.01
 
 
-def test_all_layers_but_one_are_tried_before_the_choice_fails(source, dev, monkeypatch):
-    real, tried = export.evaluate_model, []
-
-    def evaluated(predictor, *args, **kwargs):
-        metrics = real(predictor, *args, **kwargs)
-        if predictor.precision.name != "int8":
-            return metrics
-        modules = list(predictor.model.modules())
-        tried.append(sum(isinstance(module, QuantizedLinear) for module in modules))
-        return metrics | {"accuracy": -1.0}
-
-    monkeypatch.setattr(export, "evaluate_model", evaluated)
-    monkeypatch.setattr(export, "TARGET", 1e-9)
-    with pytest.raises(ConfigError, match="too much with any choice of layers"):
-        choose_float_layers(Predictor.load(source), dev, max_loss=0.5)
-    assert tried == [8, 4, 2, 1]
-
-
 def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, harmful):
     texts = tmp_path / "texts.txt"
     texts.write_text("the film was good\nhe was not very bad\na play\n" * 3)
@@ -104,20 +85,6 @@ def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, h
     assert facts["data"]["sequences"] == 9 and "float32" not in facts
     with pytest.raises(ConfigError, match="has no task head"):
         choose_float_layers(exact, str(texts), max_loss=0.1)
-
-
-def test_the_rows_that_rank_layers_are_spread_over_the_file(source, dev, monkeypatch):
-    seen: list[int] = []
-    row_examples = Predictor.row_examples
-
-    def recorded(self, rows):
-        seen[:] = [row.line for row in rows]
-        return row_examples(self, rows)
-
-    monkeypatch.setattr(Predictor, "row_examples", recorded)
-    monkeypatch.setattr(export, "_RANKING_ROWS", 40)
-    export._sample(Predictor.load(source), dev, ColumnNames())
-    assert len(seen) == 40 and seen[0] == 2 and seen[-1] > 60
 
 
 def test_an_int8_export_keeps_layers_float_until_max_loss_holds(

@@ -14,7 +14,7 @@ from filbert.batch import pack
 from filbert.inference.fill import sequences_around
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import DiscriminatorHead
-from filbert.text.masks import Piece, piece_of, put
+from filbert.text.masks import Piece, piece_of
 from filbert.text.tokenizer import Tokenizer
 
 
@@ -82,21 +82,6 @@ def test_a_list_of_texts_gets_a_list_in_order_and_one_text_one_answer(model):
     assert model.fill([]) == []
 
 
-def test_the_pretraining_head_gives_the_same_without_its_pooler(
-    tiny_model, with_head, tmp_path, monkeypatch
-):
-    model = Predictor.load(with_head(tiny_model, tmp_path / "m", "pretraining"), device="cpu")
-    wanted = scores_by_hand(model, "the [MASK] was good", 2)
-
-    def no_pooler(*arguments):
-        raise AssertionError("the pooler ran")
-
-    monkeypatch.setattr(model.model.encoder, "pool", no_pooler)
-    best = model.fill("the [MASK] was good")["candidates"][0][0]
-    assert best["id"] == int(wanted.argmax())
-    assert best["score"] == pytest.approx(float(wanted.max()), abs=1e-6)
-
-
 def test_only_the_rows_of_masks_are_projected(model):
     rows = []
     norm = model.model.head.norm
@@ -104,16 +89,6 @@ def test_only_the_rows_of_masks_are_projected(model):
     model.fill(["the film was [MASK] and [MASK]", "[MASK] " + "very " * 30])
     handle.remove()
     assert sum(rows) == 3
-
-
-def test_a_projection_in_several_parts_gives_the_same(model, monkeypatch):
-    texts = ["[MASK] was [MASK] and [MASK]", "the [MASK]"]
-    whole = model.fill(texts)
-    monkeypatch.setattr("filbert.inference.fill._MOST_SCORES", 70)
-    for answer, other in zip(whole, model.fill(texts), strict=True):
-        for found, parts in zip(answer["candidates"], other["candidates"], strict=True):
-            assert [c["id"] for c in found] == [c["id"] for c in parts]
-            assert found[0]["score"] == pytest.approx(parts[0]["score"], abs=1e-6)
 
 
 def test_a_long_text_is_cut_around_its_masks_and_says_so(model):
@@ -149,14 +124,6 @@ def test_no_mask_is_ever_cut_away(tiny, max_length):
     assert found == list(range(9))
 
 
-def test_masks_that_lie_close_share_a_sequence_and_distant_ones_do_not(tiny):
-    text = "very " * 90 + "[MASK] was [MASK] " + "very " * 90 + "[MASK]"
-    (encoding,) = tiny.encode([text], with_offsets=True)
-    places = [i for i, number in enumerate(encoding.input_ids) if number == tiny.mask_id]
-    groups = [list(e.source) for e in sequences_around(0, encoding, places, 32)]
-    assert groups == [[0, 1], [2]]
-
-
 # How candidates are written
 
 
@@ -170,26 +137,6 @@ def test_a_continuation_joins_to_the_word_before_and_shows_no_marks(model):
     assert first["sequence"] == "ing film"
     _, second = model.fill("[MASK] [MASK]", top=1)["candidates"]
     assert second[0]["sequence"] == "[MASK]ing"
-
-
-@pytest.mark.parametrize(
-    ("text", "token", "joins", "wanted"),
-    [
-        ('She said: "[MASK]"', "no", False, 'She said: "no"'),
-        ("un[MASK]", "the", False, "un the"),
-        ("un[MASK]", "able", True, "unable"),
-        ("法国的[MASK]都", "首", False, "法国的首都"),
-        ("the [MASK]s", "film", False, "the films"),
-        ("one\n[MASK] two", "s", True, "one\ns two"),
-        ("He: [MASK]", "s", True, "He: s"),
-        ("café\u00a0[MASK]", "s", True, "cafés"),
-        ("[MASK]", ".", False, "."),
-        ("a [MASK] b", " ", False, "a  b"),
-    ],
-)
-def test_spacing_is_natural(tiny, text, token, joins, wanted):
-    start = text.index("[MASK]")
-    assert put(text, (start, start + 6), Piece(token, joins), tiny) == wanted
 
 
 @pytest.mark.parametrize(
@@ -214,13 +161,6 @@ def test_a_token_of_any_vocabulary_is_readable(shared_data, name, token, wanted)
     number = tokenizer.id_of(token)
     assert number is not None
     assert piece_of(number, tokenizer) == wanted
-
-
-def test_surrogates_and_characters_of_two_units_do_not_move_the_mask(model):
-    text = "\U0001f600 \ud800 e\u0301 [MASK] 中 [MASK]"
-    first, second = model.fill(text, top=1)["candidates"]
-    assert first[0]["sequence"].endswith(" 中 [MASK]")
-    assert second[0]["sequence"].startswith("\U0001f600 \ud800 e\u0301 [MASK] 中")
 
 
 # Another vocabulary's mask
@@ -255,16 +195,6 @@ def test_mask_in_brackets_is_understood_by_every_vocabulary(model, angled):
     assert sequences[1].startswith("a <mask> b")
 
 
-def test_a_tokenizer_that_cannot_see_its_own_mask_is_refused(masked_lm, tmp_path):
-    for path in masked_lm.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    content = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
-    content["added_tokens"] = [t for t in content["added_tokens"] if t["content"] != "[MASK]"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
-    with pytest.raises(filbert.FormatError, match=r"does not read \[MASK\] as its mask"):
-        Predictor.load(tmp_path, device="cpu").fill("the [MASK]")
-
-
 # Refusals
 
 
@@ -283,17 +213,6 @@ def test_a_text_without_a_mask_is_refused_by_its_place(model, texts, sentence):
         model.fill(texts)
 
 
-def test_a_refusal_names_both_masks_where_the_vocabulary_has_another(angled):
-    with pytest.raises(filbert.InputError, match=r"Write \[MASK\] or <mask> where"):
-        angled.fill("none")
-
-
-@pytest.mark.parametrize("top", [0, -1, 36, "5", None])
-def test_a_number_of_candidates_that_is_not_there_is_refused(model, top):
-    with pytest.raises(filbert.ConfigError, match=r"1\.\.34 candidates"):
-        model.fill("[MASK]", top=top)
-
-
 def test_a_model_without_a_masked_lm_head_is_refused_with_what_it_has(
     tiny_model, with_head, tmp_path
 ):
@@ -306,9 +225,3 @@ def test_a_model_without_a_masked_lm_head_is_refused_with_what_it_has(
     other.model.head = DiscriminatorHead(other.model.config)
     with pytest.raises(filbert.ConfigError, match="'discriminator', so take the generator"):
         other.fill("[MASK]")
-
-
-def test_a_vocabulary_without_a_mask_is_refused(model, monkeypatch):
-    monkeypatch.setattr(model.tokenizer, "mask_id", None)
-    with pytest.raises(filbert.FormatError, match="no mask token"):
-        model.fill("[MASK]")

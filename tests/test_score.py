@@ -52,17 +52,6 @@ def test_a_score_is_the_sum_of_what_a_plain_loop_gives(model):
     assert model.score([]) == []
 
 
-def test_each_token_is_told_with_its_place_in_the_text(model):
-    (answer,) = model.score_texts(["He played."], with_tokens=True)
-    tokens = answer["tokens"]
-    assert [t["token"] for t in tokens] == ["he", "play", "##ed", "."]
-    assert [(t["start"], t["end"]) for t in tokens] == [(0, 2), (3, 7), (7, 9), (9, 10)]
-    assert [t["log_probability"] for t in tokens] == pytest.approx(
-        by_loop(model, "He played."), abs=1e-5
-    )
-    assert "tokens" not in model.score("He played.")
-
-
 def test_of_a_long_text_every_token_is_scored_with_what_is_around_it(model):
     text = "the film was very good and he played it . " * 9
     answer = model.score(text)

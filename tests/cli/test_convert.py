@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.checkpoints import google
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.huggingface import read, write
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.verbs.convert import convert
-from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -51,20 +49,6 @@ def test_there_and_back_is_the_same_model_and_the_same_files(
     out = capsys.readouterr()
     assert "erf form, as the checkpoints of 2018" in out.err
     assert "bit for bit" in out.out
-
-
-def test_json_says_what_was_done(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    convert(str(tiny_model), tmp_path / "new", to="google", json=True)
-    facts = json.loads(capsys.readouterr().out)
-    assert (facts["format"], facts["family"], facts["head"]) == ("google", "bert", None)
-    assert "bert_model.ckpt.index" in facts["files"]
-
-
-def test_the_form_of_gelu_is_chosen_and_kept(there: Path, tmp_path: Path) -> None:
-    convert(str(there), tmp_path / "hf", to="huggingface", hidden_act="gelu_tanh")
-    assert json.loads((tmp_path / "hf/config.json").read_text())["hidden_act"] == "gelu_new"
 
 
 def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
@@ -106,19 +90,6 @@ def test_what_google_cannot_say_is_refused_and_nothing_is_left(
     with pytest.raises(ConfigError, match=words):
         convert(str(tmp_path / "model"), tmp_path / "new", to="google")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
-
-
-def test_info_lists_every_tensor_of_a_google_checkpoint(
-    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info(str(there), json=True)
-    rows = json.loads(capsys.readouterr().out)["tensors"]
-    assert rows == google.tensor_report(there / google.PREFIX)
-    monkeypatch.setenv("COLUMNS", "200")
-    info(str(there))
-    out = capsys.readouterr().out
-    assert "bert/encoder/layer_1/attention/self/value/kernel" in out
-    assert "encoder.layers.1.qkv.weight, part 3 of 3" in out
 
 
 def test_the_card_comes_along_and_what_does_not_is_said(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import sys
 
 import pytest
 
@@ -48,36 +46,6 @@ def test_the_table_shows_every_candidate_with_its_score_and_its_text(model, caps
             assert line.rstrip().endswith(candidate["sequence"])
 
 
-def test_a_narrow_terminal_shows_the_text(model, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    fill(model, "the film was [MASK] and good", top=3)
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 40
-    assert out.count("film was") >= 4
-
-
-@pytest.mark.parametrize("columns", [70, 120])
-def test_a_long_text_is_shown_around_its_mask_and_its_cut_is_told(
-    model, capsys, monkeypatch, columns
-):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    fill(model, "the film " * 90 + "was [MASK]", top=2)
-    done = capsys.readouterr()
-    title, *rows = done.out.splitlines()
-    assert title.startswith(("…film the film", "…the film"))
-    assert columns - 10 < len(title) <= columns
-    assert len(rows) == 2
-    assert all(len(row) <= columns for row in rows)
-    assert "184 tokens are more than 64" in done.err
-
-
-def test_what_would_steer_the_terminal_is_shown_as_an_escape(model, capsys):
-    fill(model, "the \x1b[31m film [bold] [MASK]", top=1)
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "[bold]" in out
-
-
 def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     path = tmp_path / "texts.csv.gz"
     path.write_bytes(gzip.compress(b'n,comment\n1,"the [MASK], good"\n2,[MASK] [MASK]\n'))
@@ -92,49 +60,11 @@ def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     assert capsys.readouterr().out == out.read_text("utf-8")
 
 
-def test_half_an_emoji_in_a_text_costs_no_answer(model, tmp_path):
-    # As JSON carries it where a text was cut.
-    path, out = tmp_path / "texts.jsonl", tmp_path / "out.jsonl"
-    path.write_text(json.dumps({"text": "the [MASK] \ud83d"}) + "\n")
-    fill(model, file=str(path), out=str(out), top=1)
-    sequence = json.loads(out.read_text("utf-8"))["candidates"][0][0]["sequence"]
-    assert sequence.endswith(" \ud83d")
-
-
-def test_stdin_can_be_named_in_place_of_the_text(model, capsys, monkeypatch):
-    for arguments in ({"text": STDIO}, {"file": STDIO}):
-        text = io.TextIOWrapper(io.BytesIO(b"the [MASK]\na [MASK]\n"), "utf-8")
-        monkeypatch.setattr(sys, "stdin", text)
-        given = [arguments.pop("text")] if "text" in arguments else []
-        fill(model, *given, **arguments)
-        assert len(capsys.readouterr().out.splitlines()) == 2
-
-
 def test_a_line_without_a_mask_is_named_by_file_and_line(model, tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("the [MASK]\nno mask here\n")
     with pytest.raises(filbert.InputError, match=r"texts\.txt:2 has no mask: 'no mask here'"):
         fill(model, file=str(path))
-
-
-def test_one_argument_is_a_text_for_the_built_in_model(model, capsys, monkeypatch):
-    asked = []
-    monkeypatch.setattr(verb, "built_in", lambda: asked.append(1) or model)
-    fill("the [MASK]", json=True)
-    assert asked == [1]
-    assert len(json.loads(capsys.readouterr().out)["candidates"]) == 1
-
-
-def test_a_missing_built_in_model_is_told_in_one_sentence_without_the_network(monkeypatch):
-    from filbert.checkpoints import opening as finder
-
-    def find(name, *, local_files_only):
-        assert (name, local_files_only) == ("filbert-mini", True)
-        raise filbert.InputError("no folder and fetching is switched off")
-
-    monkeypatch.setattr(finder, "find_model", find)
-    with pytest.raises(filbert.InputError, match="filbert-mini is not in this installation"):
-        fill("the [MASK]")
 
 
 @pytest.mark.parametrize(
@@ -155,8 +85,3 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_loaded(
     monkeypatch.setattr("filbert.inference.predictor.Predictor.load", load)
     with pytest.raises(kind, match=sentence):
         fill(*arguments, **options)
-
-
-def test_a_text_without_a_mask_is_refused_in_a_sentence(model):
-    with pytest.raises(filbert.InputError, match=r"The text has no mask: 'the film'. Write \[MASK"):
-        fill(model, "the film")

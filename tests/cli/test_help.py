@@ -5,12 +5,11 @@ import io
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from filbert.cli.main import GROUPS, SUBCOMMANDS, VERBS, app, command_app, run
+from filbert.cli.main import GROUPS, SUBCOMMANDS, VERBS, command_app, run
 
 NAMES = [verb.replace("_", "-") for verb in VERBS]
 BELOW = [f"{verb} {name}" for verb, names in SUBCOMMANDS.items() for name in names]
@@ -44,16 +43,6 @@ def test_a_help_page_explains_each_option(name):
     for argument in command.assemble_argument_collection(parse_docstring=True):
         if argument.show and argument.parse:
             assert argument.parameter.help, argument.name
-
-
-def test_long_lists_of_options_come_in_sections():
-    titles = re.findall(r"^╭─ (.+?) ─", printed("finetune", "--help"), re.MULTILINE)
-    assert titles == [
-        "Parameters", "Training", "What the task reads and learns", "Columns", "Every command",
-    ]  # fmt: skip
-    first = printed("finetune", "--help").split("╭─ Training")[0]
-    for name in ("--task", "--model", "--train", "--out", "--dev", "--resume"):
-        assert name in first
 
 
 def completion(shell: str, out: Path) -> str:
@@ -97,30 +86,3 @@ def test_zsh_and_fish_complete_file_names_where_a_value_or_an_argument_may_be_on
     fish = completion("fish", tmp_path / "filbert.fish")
     assert re.search(r"using_command finetune' -l train -r -d", fish)
     assert not re.search(r"^complete -c filbert .* (-f|-x) (?!-a)", fish, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("shell", "place"),
-    [
-        ("/bin/bash", ".local/share/bash-completion/completions/filbert"),
-        ("/usr/bin/zsh", ".zsh/completions/_filbert"),
-        ("fish", ".config/fish/completions/filbert.fish"),
-    ],
-)
-def test_completion_goes_where_the_users_shell_looks(tmp_path, monkeypatch, shell, place):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SHELL", shell)
-    monkeypatch.setattr(type(app), "generate_completion", lambda _, shell: f"# {shell}\n")
-    words = printed("--install-completion")
-    assert (tmp_path / place).read_text() == f"# {Path(shell).name}\n"
-    assert str(tmp_path / place) in words
-    monkeypatch.setenv("SHELL", "/bin/tcsh")
-    assert run(["--install-completion"]) == 2
-
-
-def test_importing_filbert_gives_no_warning_and_takes_no_torch():
-    code = "import sys, filbert; assert 'torch' not in sys.modules; print(sorted(filbert.__all__))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 and not done.stderr, done.stderr

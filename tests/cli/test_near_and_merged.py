@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.flags import unabbreviated
-
 BASE = "the film was very good and the play was not bad , he was great and she was not"
 
 
@@ -47,12 +45,6 @@ def test_check_counts_near_duplicates_of_merged_rows_and_prints_no_text(call, fi
     assert "great" not in done.out
 
 
-def test_a_similarity_without_near_duplicates_is_refused(call, files):
-    done = call("check", "--task", "classification", *files, *MERGED, "--similarity", 0.9)
-    assert done.status == 2
-    assert "--similarity is for --near-duplicates. Add it, or leave this out." in done.err
-
-
 def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
     call, files, tiny_model, tmp_path
 ):
@@ -82,14 +74,3 @@ def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
     done = call("evaluate", model, "--data", dev, "--merge-labels", "loud,curt", "--as", "rude")
     assert done.status == 2
     assert "Name the merged label with --as as it was in training." in done.err
-
-
-def test_short_flags_are_written_out_and_nothing_else_is_touched():
-    given = ["--as", "--as=x", "--asx", "as", "--out=--as"]
-    assert [unabbreviated(token) for token in given] == [
-        "--merge-as",
-        "--merge-as=x",
-        "--asx",
-        "as",
-        "--out=--as",
-    ]

@@ -6,7 +6,6 @@ import pytest
 
 from filbert.checkpoints import upload
 from filbert.cli.verbs.push import push
-from filbert.errors import FormatError, InputError
 
 
 def test_a_dry_run_lists_the_files_and_sends_nothing(
@@ -19,12 +18,3 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(
     assert f"{size:>15,}  model.safetensors" in lines
     assert lines[-2].endswith(f"bytes in {len(lines) - 2} files")
     assert lines[-1] == "dry run: nothing was sent to me/tiny"
-
-
-def test_a_run_folder_is_pointed_at_its_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no local folder"):
-        push(str(tmp_path / "gone"), "me/tiny", dry_run=True)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(FormatError, match="Did you mean .*/model?"):
-        push(str(tmp_path), "me/tiny", dry_run=True)

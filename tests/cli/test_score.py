@@ -43,8 +43,3 @@ def test_the_figures_of_all_texts_are_those_of_their_lines(call, masked_lm, rows
         assert total[name] == pytest.approx(sum(answer[name] for answer in answers))
     assert (total["num_texts"], total["num_truncated"]) == (4, 1)
     assert json.loads(call(*words).out) == total, "without a file for the lines"
-
-
-def test_a_total_of_nothing_has_no_perplexity(call, masked_lm):
-    done = call("score", masked_lm, "--json", stdin="\n\n")
-    assert json.loads(done.out)["perplexity"] is None

@@ -52,8 +52,3 @@ def no_training(monkeypatch):
 
     monkeypatch.setattr(runs, "run_child", pretend)
     return asked
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(undrawn: None) -> None:
-    """Runs here are looked at for other things than their plots."""

@@ -51,14 +51,6 @@ def test_the_next_step_is_made_in_another_thread_and_only_once():
     assert made == [(0, True), (1, False), (2, False), (3, False), (4, False)]
 
 
-def test_a_lowered_limit_holds_at_the_next_step():
-    ahead, plain = Ahead(loader()), loader()
-    ahead.step(0)
-    ahead.max_tokens = plain.max_tokens = 25
-    assert ahead.batches.max_tokens == 25
-    assert rows(ahead.step(1)) == rows(plain.step(1))
-
-
 def test_an_error_is_raised_by_the_step_that_has_it_and_by_no_other():
     batches = loader()
     real = batches.step
@@ -77,11 +69,6 @@ def test_an_error_is_raised_by_the_step_that_has_it_and_by_no_other():
     assert rows(ahead.step(3)) == rows(real(3))
 
 
-def test_items_made_one_ahead_are_the_items_in_their_order():
-    assert list(one_ahead(iter(range(100)))) == list(range(100))
-    assert list(one_ahead([])) == []
-
-
 def test_the_next_item_is_made_while_this_one_is_in_use_and_no_more_than_one():
     made = [threading.Event() for _ in range(4)]
 
@@ -94,16 +81,3 @@ def test_the_next_item_is_made_while_this_one_is_in_use_and_no_more_than_one():
     assert next(ahead) == 0
     assert made[1].wait(10)
     assert not made[2].wait(0.05)
-
-
-def test_an_error_in_an_item_comes_behind_the_items_before_it():
-    def items():
-        yield 1
-        yield 2
-        raise InputError("the third is bad")
-
-    found = []
-    with pytest.raises(InputError, match="third"):
-        for item in one_ahead(items()):
-            found.append(item)
-    assert found == [1, 2]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.data.examples import Example, collate
+from filbert.data.examples import Example
 from filbert.data.loader import Loader, by_length
 
 
@@ -41,12 +41,6 @@ def test_a_share_of_an_epoch_is_rounded_up_but_no_dust_is():
     loader = Loader(examples([5] * 25), batch_size=1, max_tokens=64)
     assert 2.2 * 25 > 55 and loader.steps_for(2.2) == 55
     assert loader.steps_for(2.21) == 56
-
-
-def test_another_seed_gives_another_order():
-    data = examples([5] * 30)
-    orders = [rows_in(Loader(data, batch_size=8, max_tokens=64, seed=s).step(0)) for s in (0, 1)]
-    assert orders[0] != orders[1]
 
 
 @given(
@@ -91,19 +85,6 @@ def test_prediction_batches_hold_every_index_once_within_the_budget(lengths, bud
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         assert sum(lengths[i] for i in batch) <= budget or len(batch) == 1
-
-
-def test_collate_keeps_order_and_types():
-    data = examples([2, 3])
-    batch = collate(data)
-    assert batch.lengths == (2, 3)
-    assert batch.num_tokens == 5
-
-
-def test_truncation_is_told_by_the_length_before_cutting():
-    cut = Example(0, np.ones(4), np.zeros(4), 9)
-    assert cut.truncated
-    assert not examples([4])[0].truncated
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

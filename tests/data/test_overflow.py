@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from filbert.data.overflow import RULES, check_rule, encode_rows
+from filbert.data.overflow import RULES, encode_rows
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
@@ -28,16 +28,6 @@ def test_a_text_that_fits_is_the_same_under_every_rule(tiny, rule):
     assert [len(row) for row in found] == [1, 1]
     assert ids(found[0][0]) == ids(alone)
     assert not found[0][0].truncated
-
-
-def test_a_misspelt_rule_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigError, match=r"'headtail'; .* Did you mean 'head-tail'\?"):
-        check_rule("headtail")
-
-
-def test_windows_that_do_not_move_are_refused_though_no_text_is_long(tiny):
-    with pytest.raises(ConfigError, match="stride is 0; windows must move"):
-        pieces(tiny, SHORT, rule="window", stride=0)
 
 
 def test_error_names_place_length_and_how_many(tiny):
@@ -85,11 +75,6 @@ def test_head_tail_fills_every_length_exactly_between_its_specials(tiny, max_len
 def test_head_tail_without_room_for_a_token_is_refused(tiny):
     with pytest.raises(ConfigError, match=r"max_length 2 leaves no room .* Give at least 3"):
         pieces(tiny, LONG, rule="head-tail", max_length=2)
-
-
-def test_head_tail_refuses_a_pair_however_short(tiny):
-    with pytest.raises(ConfigError, match=r"train.csv:3 holds a pair\. Pass truncate or window"):
-        pieces(tiny, SHORT, (SHORT, "a"), rule="head-tail")
 
 
 @pytest.mark.parametrize("stride", [1, 3, 10, 128])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data.word_vectors import read_vectors, vector_dimension
+from filbert.data.word_vectors import read_vectors
 from filbert.errors import InputError
 
 # As word2vec writes it: words, a space, the numbers as they lie in memory.
@@ -47,34 +47,9 @@ def test_a_header_and_spaces_at_the_ends_are_word2vecs(file):
     np.testing.assert_array_equal(vectors.table, [[1, 2, 3], [4, 5, 6]])
 
 
-@pytest.mark.parametrize(("announced", "told"), [(2, False), (1, False), (3, True)])
-def test_a_file_with_fewer_words_than_its_header_says_is_told_of(announced, told, file, caplog):
-    vectors = read_vectors(file(f"{announced} 3\nsun 1 2 3\nsea 4 5 6\n\n"), {"sea"})
-    assert vectors.words == ["sea"]
-    sentence = "v.txt: its first line says 3 words, and 2 follow. It may be cut short"
-    assert (sentence in caplog.text) is told
-
-
-def test_tabs_between_and_blank_lines_at_the_end_are_read(file):
-    vectors = read_vectors(file("2 3\nsun\t1\t2\t3\nsea 4 5 6\n\n"))
-    assert vectors.words == ["sun", "sea"]
-
-
-def test_a_tab_after_the_word_and_spaces_between_its_numbers_are_read(file):
-    path = file("sun\t1 2 3\nsea\t4 5 6\nnew york\t7 8 9\n")
-    assert vector_dimension(path) == 3
-    vectors = read_vectors(path)
-    assert vectors.words == ["sun", "sea", "new york"]
-    np.testing.assert_array_equal(vectors.table[2], [7, 8, 9])
-
-
 def test_of_a_word_that_stands_there_twice_the_first_vector_counts(file):
     vectors = read_vectors(file("sun 1 2\nsun 3 4\n"))
     assert vectors.words == ["sun"] and vectors.table.tolist() == [[1, 2]]
-
-
-def test_none_of_the_wanted_words_gives_an_empty_table(file):
-    assert read_vectors(file(GLOVE), {"stone"}).table.shape == (0, 3)
 
 
 def test_memory_does_not_grow_with_what_is_not_wanted(file):

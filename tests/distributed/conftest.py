@@ -1,9 +1,10 @@
-"""One torchrun command of two processes, whose figures all tests here read."""
+"""One torchrun command of two processes, whose measurements the tests here read."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,13 +58,37 @@ def processes_with(argument: str) -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two real processes measured, by rank."""
+def place(tiny_model: Path, films: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the worker reads, what it writes, and the runs of one process to compare with."""
     out = tmp_path_factory.mktemp("distributed")
-    status, output, _ = torchrun(str(out))
+    lines = ["he was very good . it was a film .", "she was not bad , and he was not ."]
+    text = [f"{line}\n{'very ' * n}good ." for n in range(20) for line in lines]
+    # Words of four pieces are too long to be masked in rows of 16.
+    text += [f"{'seeinginged ' * n}" for n in range(1, 40)]
+    (out / "text.txt").write_text("\n\n".join(text))
+    (out / "vocab").mkdir()
+    shutil.copy(tiny_model / "vocab.txt", out / "vocab")
+    (out / "model").symlink_to(tiny_model)
+    for split in ("train", "dev"):
+        shutil.copy(films / f"{split}.csv", out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def measured(place: Path) -> list[dict[str, Any]]:
+    """What each of two real processes measured, by rank."""
+    status, output, _ = torchrun(str(place))
     assert status == 0, output[-4000:]
-    assert processes_with(str(out)) == []
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert processes_with(str(place)) == []
+    (place / "output.txt").write_text(output)
+    sys.path.insert(0, str(WORKER.parent))
+    try:
+        import pretraining
+    finally:
+        sys.path.pop(0)
+    pretraining.pretrain.pretrain(pretraining.pretrain_options(place, place / "text-alone"))
+    pretraining.finetune.finetune(pretraining.finetune_options(place, place / "films-alone"))
+    return [json.loads((place / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.fixture(scope="session")

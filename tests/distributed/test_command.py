@@ -40,17 +40,14 @@ def torchrun(verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# Each command starts three processes, 20 to 30 s of imports; the gradients of both kinds are tested
-# in test_gradients.py and test_students.py.
-@pytest.mark.parametrize("kind", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
-def test_two_processes_train_what_one_trains_and_one_of_them_speaks(
-    tiny_model, films, tmp_path, kind
-):
+# Each command starts three processes, 20 to 30 s of imports; test_processes.py does without.
+@pytest.mark.slow
+def test_two_processes_train_what_one_trains_and_one_of_them_reports(tiny_model, films, tmp_path):
     given = flags(tiny_model, films, tmp_path / "two")
-    done = torchrun("finetune", *given, "--distributed", kind)
+    done = torchrun("finetune", *given, "--distributed", "fsdp")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.count("rows: 256 train") == 1
-    assert f"processes: 2 ({kind})" in done.stderr
+    assert "processes: 2 (fsdp)" in done.stderr
     facts = json.loads((tmp_path / "two" / "run.json").read_text())
     assert facts["status"] == "done" and facts["device"]["processes"] == 2
     names = dict(zip(given[::2], given[1::2], strict=True))

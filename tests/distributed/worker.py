@@ -30,8 +30,6 @@ from filbert.train.options import TrainOptions
 from filbert.train.step import accumulate, model_forward
 
 PLAIN = Precision("float32", "exact")
-OPTIONS = TrainOptions(lr=1e-3, weight_decay=0.1)
-PRECISION = "auto"
 VOCABULARY = 50
 
 
@@ -255,12 +253,15 @@ class Run:
     """A model in training."""
 
     parallel: Parallel
+    case: str = "adamw"
     seed: int = 1
 
     def __post_init__(self) -> None:
         self.model = new_model("tokens", self.seed)
         self.wrapped = self.parallel.wrap(self.model)
-        self.optimizer = new_optimizer(self.model, OPTIONS, precision=PRECISION)
+        options = TrainOptions(lr=1e-3, weight_decay=0.1, optimizer=self.case.split()[0])
+        precision = "auto" if "bf16" in self.case else "float32"
+        self.optimizer = new_optimizer(self.model, options, precision=precision)
         self.loader = Loader(new_examples(24), batch_size=7, max_tokens=48, seed=3)
 
     def train(self, steps: range) -> Run:
@@ -295,37 +296,58 @@ def distance(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[n] - second[n]).abs().max()) for n in first)
 
 
-def state_cases(kinds: dict[str, Parallel]) -> dict[str, Any]:
-    """Every kind's state loaded into every kind, and trained on."""
+# A circle, so that every kind is written once and read once, and a kind with itself.
+PAIRS = (("single", "fsdp"), ("fsdp", "ddp"), ("ddp", "single"), ("ddp", "ddp"), ("fsdp", "fsdp"))
+OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon", "muon in bf16")
+
+
+def state_case(kinds: dict[str, Parallel], case: str) -> dict[str, Any]:
+    """States of one optimiser loaded into processes of another kind, and trained on."""
     found: dict[str, Any] = {}
-    middle = {kind: Run(parallel).train(range(3)).state() for kind, parallel in kinds.items()}
-    final = {kind: Run(parallel).train(range(5)).state() for kind, parallel in kinds.items()}
-    names = set(new_model("tokens", 0).state_dict())
-    learning = [n for n, p in new_model("tokens", 0).named_parameters() if p.requires_grad]
+    pairs = PAIRS if case == "adamw" else PAIRS[:2]
+    middle, final = {}, {}
+    for kind in ("single", "fsdp", "ddp") if case == "adamw" else ("single", "fsdp"):
+        run = Run(kinds[kind], case)
+        middle[kind] = run.train(range(3)).state()
+        final[kind] = run.train(range(3, 5)).state()
+    found["moved"] = distance(new_model("tokens", 1).state_dict(), final["fsdp"][0])
+    for source, target in pairs:
+        # Another seed and a step of its own: everything it has must be replaced.
+        run, state = Run(kinds[target], case, seed=7).train(range(1)), middle[source]
+        kinds[target].load_state(run.wrapped, run.optimizer, *state)
+        loaded = run.state()
+        after = run.train(range(3, 5)).state()
+        mine = {n: full(t) for n, t in run.model.state_dict().items()}
+        found[f"{source} to {target}"] = {
+            "loaded": all(map(same, loaded, state)),
+            "distance": distance(after[0], final["single"][0]),
+            "exact": source == target and all(map(same, after, final[target])),
+            "agrees": target == "single" or all(map(_is_that_of_rank_0, mine.values())),
+        }
+    return found
+
+
+def _is_that_of_rank_0(tensor: Tensor) -> bool:
+    first = tensor.clone()
+    dist.broadcast(first, 0)
+    return torch.equal(first, tensor)
+
+
+def names_case(kinds: dict[str, Parallel]) -> dict[str, Any]:
+    """The names in a state, and how many of them each rank holds."""
+    found: dict[str, Any] = {}
+    model = new_model("tokens", 0)
+    learning = [n for n, p in model.named_parameters() if p.requires_grad]
     expected = {f"{k}.{n}" for k in ("exp_avg", "exp_avg_sq", "step") for n in learning}
-    for kind, (weights, moments) in middle.items():
-        parallel = kinds[kind]
-        found[f"names {kind}"] = set(weights) == names and set(moments) == expected
-        found[f"like single {kind}"] = distance(weights, middle["single"][0])
-        run = Run(parallel)
+    for kind, parallel in kinds.items():
+        run = Run(parallel).train(range(1))
+        weights, moments = run.state()
+        found[f"names {kind}"] = (
+            set(weights) == set(model.state_dict()) and set(moments) == expected
+        )
         mine = parallel.full_state(run.wrapped, run.optimizer)
         found[f"holders {kind}"] = [len(part) for part in mine]
         found[f"weights only {kind}"] = [len(p) for p in parallel.full_state(run.wrapped)]
-        for source, state in middle.items():
-            # Another seed and a step of its own: everything it has must be replaced.
-            run = Run(parallel, seed=7).train(range(1))
-            parallel.load_state(run.wrapped, run.optimizer, *state)
-            loaded = run.state()
-            pair = f"{source} to {kind}"
-            found[f"loaded {pair}"] = [same(a, b) for a, b in zip(loaded, state, strict=True)]
-            after = run.train(range(3, 5)).state()
-            found[f"after {pair}"] = distance(after[0], final[source][0])
-            found[f"exact {pair}"] = all(
-                same(a, b) for a, b in zip(after, final[kind], strict=True)
-            )
-            found[f"kept {pair}"] = all(
-                same(a, b) for a, b in zip(state, middle[source], strict=True)
-            )
     return found
 
 
@@ -363,9 +385,11 @@ def zero_loss_case() -> dict[str, Any]:
     return {"loss": loss.item(), "gradient": values.grad.tolist()}
 
 
-def measure(parallel: Parallel) -> dict[str, Any]:
-    """All of it."""
-    from students import student_case  # beside this file, and made of its parts
+def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
+    """Everything that the tests compare."""
+    # Beside this file, and made of its parts.
+    from pretraining import pretraining_case, runs
+    from students import student_case
 
     kinds = {
         "single": Parallel(0, 1, parallel.device, "single"),
@@ -373,16 +397,22 @@ def measure(parallel: Parallel) -> dict[str, Any]:
         "fsdp": replace(parallel, kind="fsdp"),
     }
     found: dict[str, Any] = {"small": small_things(parallel), "zero": zero_loss_case()}
+    found["runs"] = runs(parallel, out)
     for kind, each in kinds.items():
         found[kind] = {name: gradient_case(each, name) for name in CASES}
         found[kind]["features"] = features_case(each)
         found[kind]["student"] = student_case(each)
+        found[kind]["pretraining"] = pretraining_case(each, out)
         if kind != "single":
+            own = OwnCounts(**vars(each))
             found[f"control {kind}"] = {
-                name: gradient_case(each, name, OwnCounts) for name in ("sequences", "tokens")
+                "sequences": gradient_case(each, "sequences", OwnCounts),
+                "tokens": gradient_case(each, "tokens", OwnCounts),
+                **pretraining_case(own, out, ("mlm", "replaced")),
             }
             found[f"first weights {kind}"] = weights_from_rank_0(each)
-    found["state"] = state_cases(kinds)
+    found["names"] = names_case(kinds)
+    found["states"] = {case: state_case(kinds, case) for case in OPTIMIZERS}
     return found
 
 
@@ -395,9 +425,11 @@ def main(out: Path, fails: bool) -> None:
         if fails:
             # The others wait here for the one that never comes.
             parallel.barrier()
-        found = measure(parallel)
+        found = measure(parallel, out)
         (out / f"rank{parallel.rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":
+    # The files beside this one import its parts by this name.
+    sys.modules["worker"] = sys.modules["__main__"]
     main(Path(sys.argv[1]), fails="fail" in sys.argv[2:])

@@ -21,7 +21,7 @@ FACTS = json.loads((FIGURES / "facts.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[dict[str, ModuleType]]:
+def scripts(drawn: None) -> Iterator[dict[str, ModuleType]]:
     """The scripts beside the figures; their names are free again afterwards."""
     names = ("drawing", "inside", "learning", "make", "quotes")
     sys.path.insert(0, str(FIGURES))
@@ -56,11 +56,6 @@ def test_the_page_shows_every_figure_that_is_made_and_no_other(scripts):
     assert shown == list(scripts["make"].FIGURES) == list(FACTS)
     sizes = [(FIGURES / f"{name}.png").stat().st_size for name in shown]
     assert 0 < sum(sizes) < 1_500_000
-
-
-def test_every_picture_in_the_folder_is_shown_by_some_page():
-    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
-    assert not [p.name for p in FIGURES.glob("*.png") if f"(figures/{p.name})" not in pages]
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 import pytest
-from matplotlib.figure import Figure
 
 from filbert import quickstart, samples
 from filbert.cli.main import RECIPE_VERBS, app, run
@@ -43,10 +41,6 @@ SHOWN = {
     "inspect.md": r"^minilm, layer 3, head 11.*?(?=^```)",
 }
 
-# A picture of one point.
-PIXEL = b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
-)
 PARTS = ("train", "dev", "test")
 # What makes a command shorter: in every page, what is found and what stands in its place.
 SHORTER = [
@@ -278,8 +272,6 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
     monkeypatch.setattr(serve_app, "run", serve)
     monkeypatch.setattr(samples, "path", lambda name: small_samples.get(name) or path(name))
     monkeypatch.setattr(quickstart, "SPLITS", {n: samples.path(f"toxic_{n}.csv.gz") for n in PARTS})
-    # Two thirds of a small run's time would be plots, which tests/report looks at.
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).write_bytes(PIXEL))
     monkeypatch.chdir(tmp_path)
 
     def make(page: Path) -> Reader:

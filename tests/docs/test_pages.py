@@ -9,7 +9,7 @@ from pathlib import Path
 from runpy import run_path
 
 from filbert.cli.main import run
-from filbert.recipes import built_in, tomllib
+from filbert.recipes import tomllib
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -71,12 +71,6 @@ def test_the_files_that_contributing_names_exist():
     for path in re.findall(r"`(\w+/\w+\.py)`", text):
         roots = (ROOT, ROOT / "src" / "filbert")
         assert "NAME" in path or any((root / path).is_file() for root in roots), path
-
-
-def test_the_pages_promise_no_recipe_that_is_missing():
-    page = (DOCS / "pretrain.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\| `([a-z][a-z0-9-]+)` \|", page, re.MULTILINE)
-    assert sorted(table) == sorted(path.stem for path in built_in("pretrain"))
 
 
 def test_the_table_of_neighbours_on_the_page_of_inspect_is_what_the_command_gives(tmp_path, capsys):

@@ -100,15 +100,3 @@ def test_every_option_and_every_public_name_has_its_place(site, public_members):
     python = Read((site / "python.html").read_text(encoding="utf-8"))
     names = {*filbert.__all__, *(f"{c}{m}" for c, found in public_members.items() for m in found)}
     assert {name.lower() for name in names} <= python.ids
-
-
-def test_search_works_in_a_folder_without_a_server_and_nothing_is_fetched(site, browser):
-    page = browser.new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto((site / "index.html").as_uri())
-    page.click("input.md-search__input")
-    page.locator("input.md-search__input").press_sequentially("wordpiece")
-    page.wait_for_selector(".md-search-result__link")
-    page.close()
-    assert {urlsplit(url).scheme for url in asked} <= {"file", "data"}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 import filbert
 from filbert.data.loader import by_length
-from filbert.inference.forward import even_batches, finished, streams_on
+from filbert.inference.forward import even_batches, finished
 
 CPU = torch.device("cpu")
 
@@ -65,15 +63,6 @@ def test_one_batch_has_all_threads(two_threads, batches):
     assert counts == [(threading.current_thread(), 2)] * len(batches)
 
 
-def test_one_stream_runs_in_this_thread():
-    threads = []
-    launched = finished(
-        lambda batch: lambda: threads.append(threading.current_thread()), [[0], [1]], 1, CPU
-    )
-    list(launched)
-    assert threads == [threading.current_thread()] * 2
-
-
 def test_an_error_arrives_and_what_has_not_begun_does_not_begin(two_threads):
     begun = []
 
@@ -110,19 +99,6 @@ def test_streams_get_the_same_number_of_batches_within_the_limit(lengths, max_to
         assert batches == by_length(lengths, max_tokens)
 
 
-def test_equal_lengths_are_shared_out_evenly():
-    assert [len(batch) for batch in by_length([10] * 10, 40)] == [4, 4, 2]
-    assert [len(batch) for batch in even_batches([10] * 10, 40, 2)] == [3, 3, 3, 1]
-    assert [len(batch) for batch in even_batches([10] * 12, 40, 2)] == [3, 3, 3, 3]
-    assert even_batches([10] * 12, 40, 1) == by_length([10] * 12, 40)
-
-
-def test_there_are_never_more_than_a_few(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    assert streams_on(CPU) == 4
-    assert streams_on(torch.device("cuda")) == 1
-
-
 def test_vectors_of_inner_layers_are_right_while_other_batches_could_run(tiny_model, two_threads):
     """Inner layers are read by hooks, which another thread's batch would call, too."""
     texts = [f"film {'very ' * (i % 9)}good" for i in range(40)]
@@ -130,31 +106,3 @@ def test_vectors_of_inner_layers_are_right_while_other_batches_could_run(tiny_mo
     torch.set_num_threads(1)
     alone = filbert.load(tiny_model, max_tokens=32).embed(texts, layers=[0, 1])
     np.testing.assert_allclose(found, alone, atol=1e-6)
-
-
-# What packs sequences, by import, and what runs an encoder, by call.
-_PACKING = {"collate", "pack", "by_length"}
-# An export runs its graph, attention maps are read while it runs, and explain needs gradients.
-_EXCEPTIONS = {
-    "data/examples.py": {"pack"},
-    "inference/onnx_session.py": {"encoder"},
-    "inspect/attention.py": {"encoder"},
-    "inspect/explain.py": {"pack", "encoder"},
-}
-_TRAINING = ("train", "losses", "model", "checkpoints")
-
-
-def test_only_the_forward_module_packs_sequences_and_runs_encoders_outside_training():
-    package = Path(filbert.__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package).as_posix()
-        if name == "inference/forward.py" or name.startswith(_TRAINING):
-            continue
-        used = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("filbert"):
-                used |= {alias.name for alias in node.names} & _PACKING
-            if isinstance(node, ast.Call):
-                called = getattr(node.func, "id", getattr(node.func, "attr", None))
-                used |= {called} & {"encoder"}
-        assert used <= _EXCEPTIONS.get(name, set()), name

@@ -58,13 +58,3 @@ def test_a_metric_that_is_no_longer_defined_is_no_small_loss():
         found.check(1.0, "m")
     # The other way round nothing was lost.
     precision_loss(exact | {"pearson": None}, exact, names).check(0.0, "m")
-
-
-@pytest.mark.parametrize("names", [["pearson", "spearman"], ["spearman", "pearson"]])
-def test_a_metric_that_is_no_number_any_more_passes_no_limit(names):
-    exact = {"pearson": 0.9, "spearman": 0.8}
-    found = precision_loss(exact, exact | {"spearman": float("nan")}, names)
-    assert found.lost == ("spearman",)
-    assert found.worst is not None and found.worst.name == "pearson"
-    with pytest.raises(ConfigError, match="spearman is no longer defined"):
-        found.check(1.0, "m")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,14 +13,10 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
 from filbert.inference import onnx_session
-from filbert.inference.onnx_session import Session, session_threads, sharing_cores
+from filbert.inference.onnx_session import Session, sharing_cores
 from filbert.onnx_export import export_onnx
 
 TEXTS = ["good", "the film was bad"]
-
-
-def test_a_session_takes_no_more_threads_than_there_are_cores():
-    assert session_threads() == 1, "conftest gives torch one thread"
 
 
 def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
@@ -45,12 +40,6 @@ def test_an_older_int8_export_is_reported_where_products_saturate(
     path.write_text(json.dumps(story))
     filbert.load(tmp_path / "out", backend="onnxruntime")
     assert caplog.text.count("Export the model again") == saturates
-
-
-@pytest.mark.parametrize(("product", "wrong"), [(4 * 255 * 127, False), (2 * 32767, True)])
-def test_a_trial_product_shows_saturation(product, wrong, monkeypatch):
-    monkeypatch.setattr(onnx_session, "integer_product", lambda *_: np.array([[product]]))
-    assert onnx_session.products_saturate.__wrapped__() == wrong
 
 
 def test_torch_leaves_the_cores_to_the_session_while_it_works(film_run, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Settling the precision and the device."""
 
-from itertools import accumulate, chain, cycle
-
 import pytest
 import torch
 
@@ -41,13 +39,6 @@ def test_what_is_asked_for_is_taken_and_nonsense_is_refused():
     assert choose_precision("bf16", CPU).dtype == torch.bfloat16
     with pytest.raises(ConfigError, match="precision 'fp8' is not one of"):
         choose_precision("fp8", CPU)
-
-
-def test_the_gain_is_the_time_in_float32_over_that_in_bf16(monkeypatch):
-    # Of each pair of products the first takes 6 seconds and the second 2; once both take longer.
-    steps = chain([0, 9, 0, 9], cycle([0, 6, 0, 2]))
-    monkeypatch.setattr(precision.time, "perf_counter", accumulate(steps).__next__)
-    assert precision.bf16_gain.__wrapped__() == 3
 
 
 def test_autocast_turns_products_to_bf16_and_nothing_else():

@@ -100,10 +100,3 @@ def test_bins_hold_their_upper_edge_and_the_first_also_zero():
     assert [b.num_rows for b in bins] == [2, 2]
     assert (bins[0].confidence, bins[0].frequency) == (0.25, 0.5)
     assert (bins[1].lower, bins[1].upper, bins[1].frequency) == (0.5, 1.0, 1.0)
-
-
-def test_an_empty_bin_has_no_frequency_and_no_weight():
-    bins = reliability_bins([True], [0.95], bins=10)
-    assert bins[0].num_rows == 0 and bins[0].frequency is None
-    assert expected_calibration_error([True], [0.95], bins=10) == pytest.approx(0.05)
-    assert expected_calibration_error([], []) == 0

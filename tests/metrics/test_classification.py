@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as judge
 
-from filbert.errors import InputError
 from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
-
-BINARY_KEYS = "accuracy f1 precision recall mcc roc_auc pr_auc loss threshold"
 
 
 def drawn_binary(seed: int):
@@ -21,10 +18,6 @@ def drawn_classes(seed: int, num_rows: int = 200, num_classes: int = 4):
     gold = chance.integers(0, num_classes, num_rows)
     logits = chance.normal(size=(num_rows, num_classes)) + 1.5 * np.eye(num_classes)[gold]
     return gold, np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-
-
-def test_binary_metrics_have_exactly_the_keys_of_the_interface():
-    assert " ".join(binary_metrics([True, False], [0.9, 0.1], 0.5)) == BINARY_KEYS
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,11 +68,6 @@ def test_a_sure_and_wrong_row_has_a_finite_loss():
 def test_mcc_does_not_overflow_on_a_large_table():
     positive = np.arange(400_000) % 2 == 0
     assert binary_metrics(positive, positive.astype(float), 0.5)["mcc"] == 1
-
-
-def test_scores_of_no_rows_are_refused():
-    with pytest.raises(InputError, match="no row"):
-        binary_metrics([], [], 0.5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -151,15 +139,6 @@ def test_a_label_with_one_class_is_named_and_left_out_of_the_areas():
 def test_no_area_is_given_when_no_label_has_both_classes():
     found = multilabel_metrics([[False]], [[0.2]], [0.5])
     assert found["roc_auc"] is None and found["pr_auc"] is None and found["left_out"] == ["0"]
-
-
-def test_unequal_lengths_are_our_mistake_and_not_the_users():
-    with pytest.raises(ValueError, match="shape"):
-        binary_metrics([True], [0.1, 0.2], 0.5)
-    with pytest.raises(ValueError, match="2 labels"):
-        multiclass_metrics([0], [[0.5, 0.5]], labels=["only one"])
-    with pytest.raises(ValueError, match="outside"):
-        multiclass_metrics([2], [[0.5, 0.5]])
 
 
 def test_decisions_made_elsewhere_are_scored_as_they_are():

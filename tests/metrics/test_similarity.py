@@ -40,16 +40,6 @@ def test_predictions_that_differ_by_rounding_only_are_constant_to_pearson():
     assert regression_metrics([1, 2, 3, 4], values)["pearson"] is None
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_perfect_line_scores_one_and_never_more(seed):
-    gold = np.random.default_rng(seed).normal(size=50)
-    found = regression_metrics(gold, -3 * gold + 1)
-    for name in ("pearson", "spearman"):
-        # 1e-14: the last bits of a sum of 50 float64 products.
-        assert -1.0 <= found[name] <= -1.0 + 1e-14
-    assert regression_metrics(gold, gold)["mse"] == 0.0
-
-
 def test_a_prediction_that_is_not_finite_is_refused_by_its_row():
     with pytest.raises(InputError, match="score of row 2 is not a finite number"):
         regression_metrics([1, 2], [1.0, float("nan")])

@@ -10,7 +10,6 @@ import pytest
 from filbert.metrics.squad import (
     answer_scores,
     best_threshold,
-    fit_threshold,
     normalize,
     squad_metrics,
     token_f1,
@@ -91,10 +90,6 @@ def test_where_nothing_should_be_answered_the_threshold_is_0_as_in_the_official_
     assert (figures["best_exact"], figures["best_exact_thresh"]) == (50.0, 0.0)
 
 
-def test_a_fitted_threshold_then_lies_below_all_scores() -> None:
-    assert fit_threshold([[], [], ["c"]], ["x", "z", "y"], [-5.0, -4.0, -4.5]) < -5.0
-
-
 def slow_search(
     gain: list[float], has: list[bool], answered: list[bool], odds: list[float]
 ) -> tuple[float, float]:
@@ -126,9 +121,3 @@ def test_the_search_for_the_threshold_equals_trying_all(levels: int) -> None:
             np.array(gain), np.array(has), np.array(answered), np.array(odds)
         )
         assert (total, 0.0 if threshold is None else threshold) == wanted
-
-
-def test_equal_scores_follow_the_order_of_the_predictions() -> None:
-    gold, given = [["b"], []], ["b", "x"]
-    assert squad_metrics(gold, given)["best_exact"] == 100.0
-    assert squad_metrics(gold, given, order=[1, 0])["best_exact"] == 50.0

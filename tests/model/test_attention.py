@@ -36,17 +36,6 @@ def random_qkv(lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     return torch.randn(sum(lengths), 3, 4, 8, dtype=torch.float64, generator=generator)
 
 
-def test_the_lengths_make_all_kinds_of_groups():
-    groups = plan_of(reach=3).groups
-    assert any(group.gather is not None for group in groups)
-    assert any(group.count > 1 and group.gather is None for group in groups)
-    masks = [group.unseen for group in groups]
-    assert any(mask is not None and len(mask) > 1 for mask in masks)
-    assert any(mask is not None and len(mask) == 1 for mask in masks)
-    assert any(mask is None for mask in masks)
-    assert all(group.unseen is None for group in plan_of().groups)
-
-
 @pytest.mark.parametrize("settings", KINDS, ids=str)
 def test_attention_and_its_gradient_equal_torchs_sequence_by_sequence(settings):
     plan = plan_of(**settings)
@@ -105,23 +94,6 @@ def test_the_gpu_kernel_gets_the_window(settings, wanted, monkeypatch):
     assert result.shape == (sum(LENGTHS), 4, 8) and result.dtype == torch.bfloat16
 
 
-def test_in_bf16_seven_of_a_length_are_multiplied_as_four_two_and_one(monkeypatch):
-    counts = []
-    multiply = torch.bmm
-
-    def watched(first, second, **options):
-        counts.append(len(first))
-        return multiply(first, second, **options)
-
-    qkv = random_qkv((6,) * 7).bfloat16()
-    monkeypatch.setattr(torch, "bmm", watched)
-    found = attend(qkv, AttentionPlan(pack([[1] * 6] * 7)))
-    assert counts == [16, 8, 4] * 2, "of four heads, for the scores and for the values"
-    alone = torch.cat([attend(part, AttentionPlan(pack([[1] * 6]))) for part in qkv.split(6)])
-    # 8 bits of mantissa; values are about 1.
-    torch.testing.assert_close(found.float(), alone.float(), atol=0.01, rtol=0)
-
-
 def test_rows_after_the_last_sequence_are_zeros_and_change_nothing():
     qkv = random_qkv()
     behind = torch.cat([qkv, torch.full_like(qkv[:3], float("nan"))])
@@ -139,9 +111,3 @@ def test_padding_inside_attention_stays_under_five_percent(lengths):
     runs = group_lengths(batch.lengths, 2**15)
     assert [a for a, _ in runs] == [0, *[b for _, b in runs[:-1]]]
     assert runs[-1][1] == len(lengths)
-
-
-def test_equal_lengths_need_no_padding_and_no_copy():
-    plan = AttentionPlan(pack([[1] * 16] * 8))
-    assert len(plan.groups) == 1
-    assert plan.groups[0].gather is None

@@ -83,13 +83,6 @@ def test_the_answer_for_a_sequence_depends_on_every_token_of_it(kind, pooled):
             assert moved.tolist() == [int(batch.sequence_ids[row]) == n for n in range(3)]
 
 
-def test_read_at_the_first_token_it_would_depend_on_nothing_else():
-    """The control of the test above."""
-    model, batch = model_of(None), batch_of((6, 9, 1))
-    first = [model(changed_at(batch, row))[0] for row in range(1, batch.num_tokens)]
-    assert all(torch.equal(state, model(batch)[0]) for state in first)
-
-
 def test_the_sentence_vector_cls_is_the_last_token_of_a_causal_encoder():
     model, batch = model_of(None), batch_of()
     config = model.config

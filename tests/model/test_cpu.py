@@ -16,7 +16,6 @@ from filbert.model.cpu import (
     activate,
     dense,
     dropout,
-    fill_up,
     float32_by_onednn,
     float32_is_exact,
     next_size,
@@ -52,13 +51,6 @@ def test_without_gradient_a_dense_layer_computes_what_torch_does(
     assert bool(calls) == (supported and activation != "tanh"), "the fast product must be used"
 
 
-def test_with_gradient_torchs_product_is_used():
-    layer, rows = nn.Linear(384, 512), torch.randn(5, 384, requires_grad=True)
-    dense(rows, layer, "gelu").sum().backward()
-    assert rows.grad is not None
-    assert layer.weight.grad is not None
-
-
 # Sizes.
 
 
@@ -68,14 +60,6 @@ def test_sizes_are_few_and_at_most_a_sixteenth_too_large():
     assert sizes[:34] == [*range(1, 33), 34, 34]
     assert all(count <= size <= count * 17 / 16 for count, size in enumerate(sizes, 1))
     assert all(next_size(size) == size for size in set(sizes))
-
-
-def test_rows_are_filled_up_with_zeros_only_without_gradients():
-    rows = torch.ones(33, 2)
-    assert fill_up(rows) is rows
-    with torch.no_grad():
-        assert torch.equal(fill_up(rows), torch.cat([rows, torch.zeros(1, 2)]))
-        assert fill_up(rows[:32]).data_ptr() == rows.data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -132,16 +116,6 @@ def test_products_are_those_of_the_definition(count, dtype):
     # As for keys, whose rows are the columns.
     transposed = products(first, second.transpose(1, 2).contiguous().transpose(1, 2), count)
     torch.testing.assert_close(transposed.double(), exact, atol=atol, rtol=0)
-
-
-@needs_onednn
-def test_only_large_float32_products_go_to_onednn(monkeypatch):
-    settings, bmm = [], torch.bmm
-    monkeypatch.setattr(torch, "bmm", lambda *a, **k: (settings.append(setting()), bmm(*a, **k))[1])
-    small, large = torch.randn(12, 16, 32), torch.randn(12, 128, 64)
-    products(small, small.transpose(1, 2))
-    products(large, large.transpose(1, 2))
-    assert settings == ["none", "bf16"] and setting() == "none"
 
 
 @needs_onednn
@@ -218,16 +192,6 @@ def test_dropout_drops_its_rate_and_keeps_the_mean(rate):
     assert abs(share - rate) < 2.5e-3
     assert abs(float(mask.mean()) - 1) < 5e-3
     assert mask.unique().numel() == 2
-
-
-@pytest.mark.parametrize("rate", [1e-9, 7e-6, 0.999995, 1 - 1e-9])
-def test_rates_near_0_and_1_drop_and_keep_at_least_one_of_65536(rate):
-    torch.manual_seed(0)
-    # 16 times 65,536 elements: the share is 16 in expectation, Poisson; fewer than 41 (six sigma).
-    mask = mask_of(torch.empty(16 * 65_536), rate)
-    rare = (mask == 0) if rate < 0.5 else (mask != 0)
-    assert int(rare.sum()) <= 40
-    assert dropout(torch.ones(8, requires_grad=True), rate, training=True).isfinite().all()
 
 
 def test_neighbouring_elements_are_independent():
@@ -320,30 +284,3 @@ def test_freed_blocks_stay_in_the_heap_and_are_returned_at_the_end():
     assert (outside, inside) == (1, 0)
     # A block has 80 MB, of which other allocations may take some.
     assert kept >= 72e6 > 8e6 > left
-
-
-class Library:
-    """Replaces the C library and counts the calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, int]] = []
-
-    def mallopt(self, name: int, value: int) -> None:
-        self.calls.append((name, value))
-
-    def malloc_trim(self, pad: int) -> None:
-        pass
-
-
-@pytest.mark.parametrize("name", [None, "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"])
-def test_settings_of_the_user_in_the_environment_stay(name, monkeypatch):
-    for other in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"):
-        monkeypatch.delenv(other, raising=False)
-    if name is not None:
-        monkeypatch.setenv(name, "65536")
-    library = Library()
-    monkeypatch.setattr(cpu, "c_library", lambda: library)
-    with cpu.all_memory_kept():
-        inside = len(library.calls)
-    assert inside == (2 if name is None else 0)
-    assert len(library.calls) == 2 * inside

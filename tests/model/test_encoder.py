@@ -69,12 +69,6 @@ def test_shared_layers_hold_one_set_of_parameters_but_run_every_time():
     assert [id(shared.layer(i)) for i in range(4)] == [id(shared.layers[0])] * 4
 
 
-def test_groups_are_spread_evenly_over_the_layers():
-    encoder = tiny(num_hidden_layers=6, num_hidden_groups=3)
-    order = [list(encoder.layers).index(encoder.layer(i)) for i in range(6)]
-    assert order == [0, 0, 1, 1, 2, 2]
-
-
 def test_a_sequence_beyond_the_position_table_is_refused_with_the_limit():
     encoder = tiny(max_position_embeddings=10, position_offset=2)
     encoder(pack([[1] * 8]))

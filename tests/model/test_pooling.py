@@ -45,18 +45,6 @@ def test_the_mean_of_groups_and_its_gradient_are_those_of_a_loop(shape, groups):
     torch.testing.assert_close(slope, judge)
 
 
-def test_groups_of_one_cost_nothing():
-    values = torch.randn(3, 2)
-    assert mean_of_groups(values, (1, 1, 1)) is values
-
-
-def test_equal_groups_are_a_view():
-    values = torch.arange(6.0)
-    table = table_of_groups(values, (3, 3))
-    assert table.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert table.data_ptr() == values.data_ptr()
-
-
 def test_uneven_groups_get_no_probability_in_their_empty_places():
     values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
     table = table_of_groups(values, (2, 3))

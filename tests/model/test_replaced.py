@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, pack
-from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import DiscriminatorHead
@@ -67,12 +66,6 @@ def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
     found = (small.hidden_size, small.attention.heads, small.feed_forward.width)
     assert found == expected
     assert (small.num_hidden_layers, small.table_size, small.pooling.activation) == (5, 128, None)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
-def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match="generator_share"):
-        generator_config(CONFIG, share)
 
 
 def test_every_tensor_has_one_name_and_its_own_memory() -> None:

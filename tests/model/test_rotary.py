@@ -11,7 +11,6 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.positions import rotary_angles, rotate
-from filbert.model.replaced import ReplacedTokenModel, generator_config
 
 # torch warns of its own doing while it compiles.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -96,23 +95,3 @@ def test_a_local_layer_alone_carries_nothing_beyond_its_window():
     plan = AttentionPlan(pack([[1] * 20]), 3)
     changed = (layer(one, plan) - layer(other, plan)).detach().abs().amax(1) > 1e-6
     assert changed.tolist() == [False] * 16 + [True] * 4
-
-
-def test_a_generator_of_such_layers_trains_beside_its_discriminator():
-    model = modern("discriminator")
-    both = ReplacedTokenModel(model.encoder, model.head, generator_config(MODERN, 0.5)).train()
-    rows = pack([[1, 2, 3, 4, 5, 6, 7, 8]])
-    at = torch.tensor([1, 4])
-    found = both(rows, at, rows.input_ids[at])
-    (found.masked_KV.square().sum() + found.replaced_T.square().sum()).backward()
-    assert both.generator.final_norm.weight.grad is not None
-    assert both.encoder.final_norm.weight.grad is not None
-
-
-def test_no_layer_of_such_an_encoder_has_a_bias_and_the_first_has_one_norm_less():
-    names = list(modern("masked_lm").state_dict())
-    assert [name for name in names if name.endswith("bias")] == ["head.bias"]
-    assert [name for name in names if "attention_norm" in name] == [
-        f"encoder.layers.{index}.attention_norm.weight" for index in (1, 2)
-    ]
-    assert not [name for name in names if "position" in name or "token_type" in name]

@@ -25,13 +25,6 @@ def test_a_corpus_that_miscounts_is_refused(tmp_path, changes, refused):
     refused(lambda: Corpus.open(tmp_path), "damaged", next(iter(changes)))
 
 
-@pytest.mark.parametrize("version", ["\x1b[2J", [0] * 10_000])
-def test_a_version_that_is_no_number_is_cut_in_the_message(tmp_path, version, refused):
-    manifest = {"format": "filbert corpus", "version": version}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    refused(lambda: Corpus.open(tmp_path), "version")
-
-
 @pytest.mark.parametrize("damage", [b"{'descr': '<u2', (\n", b"PK\x05\x06" + bytes(18)])
 def test_a_corpus_with_a_damaged_array_is_refused(tmp_path, damage, refused):
     sizes = {"tokens": 4, "sentences": 1, "documents": 1}

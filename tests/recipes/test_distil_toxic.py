@@ -15,7 +15,6 @@ from filbert.compare.recipe import read_study
 from filbert.recipes import read_recipe, recipe_path
 
 RECIPE = read_recipe(recipe_path("distil-toxic", "compare"))
-STUDY = read_recipe(recipe_path("toxic-study", "compare"))
 TABLES = RECIPE["contestants"]
 
 
@@ -47,23 +46,6 @@ def smaller(tiny_model):
             table |= {"dim": 8, "hidden": 4, "min_count": 1}
     changed |= {"max_length": 48, "resamples": 100, "seeds": 1}
     return changed
-
-
-def test_rows_and_teacher_are_those_of_the_toxic_study():
-    same = ("text_column", "label_column", "positive", "split", "seed",
-            "max_length", "batch_size")  # fmt: skip
-    assert {key: RECIPE[key] for key in same} == {key: STUDY[key] for key in same}
-    teacher = {"epochs": STUDY["epochs"], **STUDY["contestants"]["minilm"]}
-    assert TABLES["minilm"] == teacher
-
-
-def test_students_and_controls_differ_in_what_they_are_about_alone():
-    cut, soft, pkd = (dict(TABLES[name]) for name in ("cut-3", "soft-3", "pkd-3"))
-    assert cut.pop("alpha") == 1.0 and cut == soft
-    assert pkd.pop("method") == "pkd" and pkd == soft
-    for layers in ("2", "3"):
-        one, other = TABLES[f"plain-{layers}"], TABLES[f"soft-{layers}"]
-        assert one["keep_layers"] == other["keep_layers"] and one["lr"] == other["lr"]
 
 
 def test_the_study_of_students_runs_whole_with_a_tiny_model(

@@ -10,7 +10,7 @@ import pytest
 
 from filbert.checkpoints import huggingface
 from filbert.cli.main import run
-from filbert.recipes import built_in, read_recipe, recipe_path
+from filbert.recipes import read_recipe, recipe_path
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import flat, keys_of_tables
 
@@ -64,14 +64,6 @@ def test_the_published_numbers(name: str) -> None:
         assert round(options.loss.hidden_share * options.train.epochs) == 20
     if name == "minilm-v2":
         assert options.train.warmup * 400_000 == 4_000
-
-
-def test_all_of_them_are_looked_at_and_offered(capsys) -> None:
-    assert [path.stem for path in built_in("distill")] == sorted(PUBLISHED)
-    assert run(["distill", "distilbrt"]) == 2
-    said = capsys.readouterr().err
-    assert "Did you mean distilbert?" in said
-    assert "bert-base-2018" not in said
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import meta_model
 from filbert.checkpoints.fresh import fresh_config
-from filbert.cli.main import VERBS, read_recipe, run
-from filbert.cli.verbs.pretrain import pretrain as verb
+from filbert.cli.main import read_recipe, run
 from filbert.data.shards import write_corpus
 from filbert.recipes import built_in
 from filbert.train.options import flat, keys_of_tables
@@ -92,10 +90,6 @@ SIZES = {
 }
 
 
-def is_comment(line: str) -> bool:
-    return line.startswith("#")
-
-
 def options_of(name: str, **given: Any) -> PretrainOptions:
     (path,) = (path for path in RECIPES if path.stem == name)
     return PretrainOptions.from_keywords(
@@ -108,21 +102,6 @@ def options_of(name: str, **given: Any) -> PretrainOptions:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_of_a_recipe_is_an_option_and_every_value_is_possible(name):
     options_of(name)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_says_what_it_is_for_and_how_it_is_started(name):
-    (path,) = (path for path in RECIPES if path.stem == name)
-    head = list(takewhile(is_comment, path.read_text(encoding="utf-8").splitlines()))
-    usage = [line for line in head if line.startswith(f"# filbert pretrain {name} ")]
-    assert head[0] not in usage and len(usage) == 1
-    assert " --corpus " in usage[0] and " --out " in usage[0]
-
-
-def test_the_help_names_every_recipe_and_no_other():
-    assert "pretrain" in VERBS
-    told = " ".join((verb.__doc__ or "").split()).partition("built-in recipe:")[2].partition(".")[0]
-    assert sorted(told.replace(",", "").split()) == NAMES
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -180,8 +159,6 @@ KIND = {
     "filbert-mini": ("bert", "pretraining", "nsp_accuracy"),
     "domain-adapt": ("bert", "masked_lm", None),
 }
-# Recipes whose numbers are filbert's, from measurements of its own.
-OWN = ("mini-cpu", "filbert-mini")
 VOCABULARY = {"roberta": "roberta-base", "albert": "albert-base-v2"}
 SMALL = {
     "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64,
@@ -209,11 +186,6 @@ def smaller(recipe: dict[str, Any], shared_data: Path, tiny_model: Path) -> dict
     if "time" in recipe:
         flags["time"] = "1s"
     return flags
-
-
-def test_every_recipe_has_a_smoke_run():
-    assert sorted(KIND) == NAMES
-    assert {*PUBLISHED, *OWN} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

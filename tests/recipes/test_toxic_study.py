@@ -5,24 +5,15 @@ from __future__ import annotations
 import copy
 import csv
 import random
-from itertools import takewhile
 
 import pytest
 
 import filbert
 from filbert.cli.main import run
-from filbert.compare.options import StudyOptions
-from filbert.compare.recipe import read_study
-from filbert.recipes import built_in, read_recipe, recipe_path
+from filbert.recipes import read_recipe, recipe_path
 
 STUDY = recipe_path("toxic-study", "compare")
 RECIPE = read_recipe(STUDY)
-# What differs between the two contestants of the pair that is about direction alone.
-PAIR = ("redrawn-3", "redrawn-3-causal")
-
-
-def is_comment(line: str) -> bool:
-    return line.startswith("#")
 
 
 @pytest.fixture
@@ -55,26 +46,6 @@ def smaller(recipe, tiny_model):
         if "max_length" in table:
             table["max_length"] = 32
     return changed | {"max_length": 48, "epochs": 0.1, "resamples": 100, "seeds": 1}
-
-
-def test_the_recipe_says_what_it_is_for_and_how_it_is_started():
-    head = list(takewhile(is_comment, STUDY.read_text(encoding="utf-8").splitlines()))
-    assert any(line.startswith(f"# filbert compare {STUDY.stem} --data ") for line in head)
-    assert STUDY in built_in("compare")
-
-
-def test_the_study_has_the_contestants_that_it_is_about(tiny_model):
-    flags = StudyOptions.from_keywords({"data": "x.csv"})
-    study = read_study(smaller(RECIPE, tiny_model), flags)
-    kinds = {c.kind for c in study.contestants}
-    assert kinds == {"encoder", "bigru", "tfidf", "static"}
-    tables = RECIPE["contestants"]
-    assert any("keep_layers" in table for table in tables.values())
-    assert RECIPE["seeds"] == 3 and RECIPE["batch_size"] == 32
-    one, other = (dict(tables[name]) for name in PAIR)
-    assert other.pop("causal") is True and one == other
-    assert one["reinit_layers"] == int(one["keep_layers"]) == 3
-    assert any(c.steps for c in study.contestants) and not all(c.steps for c in study.contestants)
 
 
 def test_the_study_runs_whole_with_a_tiny_model(comments, tiny_model, tmp_path, one_process):

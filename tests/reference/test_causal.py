@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.theirs import padded, shaken
 
 from filbert.batch import from_padded
 from filbert.checkpoints import huggingface
@@ -52,24 +53,8 @@ CLASSES = {
 CASES = [(family, kind) for family in CONFIGS for kind in CLASSES]
 
 
-def shake(model: torch.nn.Module) -> None:
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.4 if "norm" in name.lower() and name.endswith("weight") else 0
-            parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator) + scale)
-
-
-def padded() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    shape = (len(LENGTHS), max(LENGTHS))
-    mask = (torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]).long()
-    ids = torch.where(mask.bool(), torch.randint(2, 97, shape, generator=generator), 1)
-    return {"input_ids": ids, "attention_mask": mask}
-
-
 def judged(model: Any) -> torch.Tensor:
-    batch = padded()
+    batch = padded(LENGTHS, 97)
     with torch.no_grad():
         out = model(**batch)
     if "start_logits" in out:
@@ -80,14 +65,14 @@ def judged(model: Any) -> torch.Tensor:
 
 
 def given(checkpoint: Checkpoint) -> torch.Tensor:
-    batch = padded()
+    batch = padded(LENGTHS, 97)
     with torch.no_grad():
         return checkpoint.build()(from_padded(batch["input_ids"], batch["attention_mask"]))
 
 
 def bare(family: str = "bert", **changes: Any) -> Any:
     model = transformers.AutoModel.from_config(CONFIGS[family](**_SIZES, **changes)).eval()
-    shake(model)
+    shaken(model)
     return model
 
 
@@ -104,7 +89,7 @@ def test_a_decoder_of_transformers_is_read_and_gives_the_same(family, kind, tmp_
     changes = {"num_labels": 3} if kind == "tokens" else {}
     config = CONFIGS[family](**_SIZES, is_decoder=True, **changes)
     model = getattr(transformers, name)(config).eval()
-    shake(model)
+    shaken(model)
     model.save_pretrained(tmp_path)
     checkpoint = huggingface.read(tmp_path)
     assert checkpoint.config.attention.causal and checkpoint.head == kind
@@ -144,18 +129,6 @@ def test_a_causal_classifier_is_refused_by_transformers(kind, auto, encoder, tmp
     with pytest.raises(ValueError, match="filbert_causal_bert"):
         transformers.AutoConfig.from_pretrained(tmp_path)
     assert torch.equal(given(huggingface.read(tmp_path)), given(checkpoint))
-
-
-def test_a_class_of_transformers_that_is_forced_on_it_says_that_it_is_another(
-    encoder, tmp_path, monkeypatch
-):
-    checkpoint = with_new_head(as_causal(encoder), "sequence", labels=("no", "yes"))
-    huggingface.write(checkpoint, tmp_path)
-    told: list[str] = []
-    logger = transformers.utils.logging.get_logger("transformers.configuration_utils")
-    monkeypatch.setattr(logger, "warning", lambda text, *rest: told.append(text))
-    transformers.BertForSequenceClassification.from_pretrained(tmp_path)
-    assert any("model of type `filbert_causal_bert`" in text for text in told)
 
 
 @pytest.mark.parametrize("layers", [(0,), (0, 1), (0, 2)])

@@ -7,13 +7,13 @@ integral is the plain midpoint rule.
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.reference.theirs import shaken, transformers
 from torch import Tensor
 
 from filbert.checkpoints import huggingface
@@ -24,12 +24,6 @@ from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 TEXT = "the film was not very good, and he played badly!"
 # A few roundings of float32, in gradients of numbers around 1.
@@ -91,16 +85,6 @@ _KINDS = {
 }
 
 
-def shaken(model: Any) -> Any:
-    """Weights so large that words matter."""
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.5 if "norm" in name.lower() and name.endswith("weight") else 0
-            parameter.copy_(0.25 * torch.randn(parameter.shape, generator=generator) + scale)
-    return model.eval()
-
-
 def ours(judge: Any, task: Task, folder: Path, tokenizer: Tokenizer) -> Predictor:
     judge.save_pretrained(folder)
     return Predictor(huggingface.read(folder).build(), tokenizer, task)
@@ -138,7 +122,7 @@ def test_words_are_whole_their_shares_add_up_and_gradients_are_those_of_transfor
     family: str, tmp_path: Path, pieces: Tokenizer
 ) -> None:
     config, kind, sizes = JUDGES[family]
-    judge = shaken(kind(config(**{**_SIZES, **sizes})))
+    judge = shaken(kind(config(**{**_SIZES, **sizes})), noise=0.25, scale=0.5)
     predictor = ours(judge, Classification(labels=("a", "b", "c")), tmp_path, pieces)
     target = find_target(predictor, TEXT, target="b")
     usual = attribute(predictor, target, steps=256)
@@ -167,7 +151,7 @@ def test_integrated_gradients_are_those_of_transformers(
     }
     name, own, item, options = tasks[task]
     kind = getattr(transformers, f"BertFor{name}Classification")
-    judge = shaken(kind(transformers.BertConfig(**_SIZES)))
+    judge = shaken(kind(transformers.BertConfig(**_SIZES)), noise=0.25, scale=0.5)
     predictor = ours(judge, own, tmp_path, tiny)
     one = explain(predictor, item, steps=64, **options)
     ids = torch.from_numpy(one.target.encoding.input_ids).long()

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.inference.predictor import Predictor
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 # The bound that was asked for; both compute in float32.
 TOLERANCE = 1e-5

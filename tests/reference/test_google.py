@@ -11,30 +11,24 @@ import json
 import os
 import re
 import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.reference.theirs import judged, packed, padded, shaken, transformers
 
-from filbert.batch import from_padded
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import InputError
 from filbert.text.tokenizer import Tokenizer
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
-
 TOLERANCE = 1e-6
 LENGTHS = (9, 3, 17, 1)
 VOCAB = 34
+BATCH = padded(LENGTHS, VOCAB, types=2)
 
 _BERT: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -134,14 +128,7 @@ def make_judge(family: str, kind: str | None, **changes: Any) -> Any:
     config = type(CONFIGS[family])(**{**CONFIGS[family].to_dict(), "num_labels": 2, **changes})
     config._attn_implementation = "eager"
     name = type(config).__name__.removesuffix("Config") + _SUFFIX[kind]
-    model = getattr(transformers, name)(config).eval()
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_scale = "norm" in name.lower() and name.endswith("weight")
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(0.1 * noise + (0.4 if is_scale else 0))
-    return model
+    return shaken(getattr(transformers, name)(config))
 
 
 def google_folder(model: Any, family: str, kind: str | None, vocab: Path, folder: Path) -> Path:
@@ -160,40 +147,12 @@ def google_folder(model: Any, family: str, kind: str | None, vocab: Path, folder
     return folder / "bert_model.ckpt"
 
 
-def padded() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    shape = (len(LENGTHS), max(LENGTHS))
-    mask = (torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]).long()
-    return {
-        "input_ids": torch.randint(1, VOCAB, shape, generator=generator) * mask,
-        "attention_mask": mask,
-        "token_type_ids": torch.randint(0, 2, shape, generator=generator) * mask,
-    }
-
-
-def judged(model: Any, kind: str | None) -> list[torch.Tensor]:
-    batch = padded()
-    real = batch["attention_mask"].bool()
-    with torch.no_grad():
-        out = model(**batch)
-    if kind is None:
-        pooled = getattr(out, "pooler_output", None)
-        return [out.last_hidden_state[real], *([] if pooled is None else [pooled])]
-    if kind == "pretraining":
-        name = "seq_relationship_logits" if "seq_relationship_logits" in out else "sop_logits"
-        return [out.prediction_logits[real], out[name]]
-    if kind == "spans":
-        return [torch.stack([out.start_logits, out.end_logits], -1)[real]]
-    return [out.logits[real] if kind in ("masked_lm", "discriminator") else out.logits]
-
-
 def given(model: Any) -> list[torch.Tensor]:
-    batch = padded()
-    packed = from_padded(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+    batch = packed(BATCH)
     with torch.no_grad():
-        out = model(packed)
+        out = model(batch)
         if model.head is None and model.encoder.pooler is not None:
-            return [out, model.encoder.pool(out, packed)]
+            return [out, model.encoder.pool(out, batch)]
     return list(out) if isinstance(out, tuple) else [out]
 
 
@@ -209,7 +168,7 @@ def test_what_google_published_computes_what_transformers_does(
     model = make_judge(family, kind)
     checkpoint = google.read(google_folder(model, family, kind, vocab, tmp_path))
     assert (checkpoint.family, checkpoint.head) == (family, kind)
-    assert difference(given(checkpoint.build()), judged(model, kind)) < TOLERANCE
+    assert difference(given(checkpoint.build()), judged(model, kind, BATCH)) < TOLERANCE
 
 
 @every_case
@@ -226,7 +185,7 @@ def test_what_filbert_writes_are_googles_variables_bit_for_bit(
     assert all(np.array_equal(bundle.read(name), value) for name, value in wanted.items())
     back = google.read(tmp_path / "google" / google.PREFIX)
     assert back.config.changed(head_dropout=0) == checkpoint.config.changed(head_dropout=0)
-    assert difference(given(back.build()), judged(model, kind)) < TOLERANCE
+    assert difference(given(back.build()), judged(model, kind, BATCH)) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -238,9 +197,9 @@ def test_the_form_of_gelu_makes_a_difference_and_can_be_chosen(
     model = make_judge(family, "masked_lm", hidden_act=theirs)
     prefix = google_folder(model, family, "masked_lm", vocab, tmp_path)
     chosen = read_checkpoint(prefix, hidden_act=ours).build()
-    assert difference(given(chosen), judged(model, "masked_lm")) < TOLERANCE
+    assert difference(given(chosen), judged(model, "masked_lm", BATCH)) < TOLERANCE
     usual = read_checkpoint(prefix).build()
-    assert difference(given(usual), judged(model, "masked_lm")) > 1e-5
+    assert difference(given(usual), judged(model, "masked_lm", BATCH)) > 1e-5
 
 
 # A real model.
@@ -354,4 +313,4 @@ def test_filbert_reads_what_tensorflow_writes_of_a_training_run(
     tensorflow("graph", tmp_path / "values.npz", prefix)
     checkpoint = google.read(prefix)
     assert any(f"{len(values)} x optimizer slot adam_m" in note for note in checkpoint.notes)
-    assert difference(given(checkpoint.build()), judged(model, kind)) < TOLERANCE
+    assert difference(given(checkpoint.build()), judged(model, kind, BATCH)) < TOLERANCE

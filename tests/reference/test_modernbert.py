@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.reference.theirs import outputs, packed, padded, shaken, transformers
 
-from filbert.batch import PackedBatch, from_padded, pack, split
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_new_head
 from filbert.checkpoints.families import FAMILIES
@@ -24,18 +24,13 @@ from filbert.checkpoints.fresh import fresh_checkpoint, fresh_config
 from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
-
 VOCAB = 97
 # Within the window and far beyond it, alone in a group and in groups with and without padding.
 LENGTHS = (9, 3, 17, 17, 1, 12, 40, 41, 40)
 TOLERANCE = 1e-6
 KINDS = (None, "masked_lm", "sequence", "tokens", "spans", "choices")
 LABELS = ("no", "yes", "perhaps")
+BATCH = padded(LENGTHS, VOCAB)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 # Nobody's defaults, so that a swapped or ignored field shows.
@@ -70,13 +65,7 @@ def make_judge(kind: str | None, **changes: Any) -> Any:
     """A model in eval mode whose every parameter is random, LayerNorms too."""
     labels = {"num_labels": 3} if kind in ("sequence", "tokens") else {}
     config = transformers.ModernBertConfig(**{**SIZES, **labels, **changes})
-    model = judge_class(kind)(config).eval()
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(0.15 * noise + (0.5 if "norm" in name else 0))
-    return model
+    return shaken(judge_class(kind)(config), noise=0.15, scale=0.5)
 
 
 @pytest.fixture(scope="session")
@@ -88,40 +77,9 @@ def judges(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, tuple[A
     return made
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-def padded() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    shape = (len(LENGTHS), max(LENGTHS))
-    mask = (torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]).long()
-    ids = torch.where(mask.bool(), torch.randint(2, VOCAB, shape, generator=generator), 1)
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def packed() -> PackedBatch:
-    return from_padded(**padded())
-
-
-def judged(model: Any, kind: str | None) -> torch.Tensor:
-    """What transformers gives, one row per real token or per sequence, in filbert's order."""
-    batch = padded()
-    real = batch["attention_mask"].bool()
-    if kind == "choices":
-        return model(**{name: value[None] for name, value in batch.items()}).logits[0]
-    out = model(**batch)
-    if kind is None:
-        return out.last_hidden_state[real]
-    if kind == "spans":
-        return torch.stack([out.start_logits, out.end_logits], -1)[real]
-    return out.logits[real] if kind in ("masked_lm", "tokens") else out.logits
-
-
 def difference(ours: Model, theirs: Any, kind: str | None) -> float:
     with torch.no_grad():
-        found, wanted = ours(packed()), judged(theirs, kind)
+        found, wanted = ours(packed(BATCH)), outputs(theirs, kind, BATCH)[0]
     assert found.shape == wanted.shape
     return float((found - wanted).abs().max() / wanted.abs().max())
 
@@ -164,8 +122,8 @@ def test_gradients_equal_those_of_transformers(kind, judges):
     model, folder = judges[kind]
     ours = huggingface.read(folder).build()
     model.zero_grad()
-    judged(model, kind).square().mean().backward()
-    ours(packed()).square().mean().backward()
+    outputs(model, kind, BATCH)[0].square().mean().backward()
+    ours(packed(BATCH)).square().mean().backward()
     theirs = dict(model.named_parameters())
     for name, parameter in ours.named_parameters():
         (alias,) = FAMILIES["modernbert"].theirs(name, kind)
@@ -198,32 +156,12 @@ def test_a_wrong_config_field_shows(field, value, judges):
     assert difference(wrong, model, None) > 2e-5
 
 
-def test_the_wrong_pooling_shows(judges):
-    model, folder = judges["sequence"]
-    checkpoint = huggingface.read(folder)
-    config = checkpoint.config.changed(pooled="cls")
-    wrong = dataclasses.replace(checkpoint, config=config).build()
-    assert difference(wrong, model, "sequence") > 1e-3
-
-
-@every_kind
-def test_a_sequence_scores_the_same_alone_and_in_company(kind, judges):
-    model = huggingface.read(judges[kind][1]).build()
-    company = packed()
-    with torch.no_grad():
-        together = model(company)
-        rows = split(together, company) if len(together) == company.num_tokens else together
-        for ids, wanted in zip(split(company.input_ids, company), rows, strict=True):
-            alone = model(pack([ids.numpy()]))
-            torch.testing.assert_close(alone.reshape(wanted.shape), wanted, atol=1e-6, rtol=0)
-
-
 def test_all_layers_states_are_those_of_transformers(judges):
     model, folder = judges[None]
-    batch = padded()
+    batch = BATCH
     ours = huggingface.read(folder).build()
     with torch.no_grad():
-        found = hidden_states(ours.encoder, packed(), (0, 2, 5)).chunk(3, -1)
+        found = hidden_states(ours.encoder, packed(BATCH), (0, 2, 5)).chunk(3, -1)
         wanted = model(**batch, output_hidden_states=True).hidden_states
     for state, layer in zip(found, (0, 2, 5), strict=True):
         real = wanted[layer][batch["attention_mask"].bool()]
@@ -250,7 +188,7 @@ def test_what_filbert_writes_transformers_loads_whole_with_the_same_output(kind,
     written(checkpoint, tmp_path)
     back = load_back(kind, tmp_path)
     with torch.no_grad():
-        found, wanted = judged(back, kind), judged(model, kind)
+        found, wanted = outputs(back, kind, BATCH)[0], outputs(model, kind, BATCH)[0]
     torch.testing.assert_close(found, wanted, atol=TOLERANCE, rtol=0)
     ours, theirs = (load_file(place / "model.safetensors").keys() for place in (tmp_path, folder))
     assert ours == theirs

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.checkpoints import huggingface
 from filbert.inference.predictor import Predictor
 from filbert.inspect.neighbours import find_neighbours
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 # At the beginning of a text, behind a blank, behind a line end and before a mark.
 TEXTS = ["plays was good, and he was", "he plays (badly)", "the film was good\nplays!"]

@@ -7,7 +7,6 @@ last place of the sums behind them.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.reference.theirs import transformers
 from torch import Tensor
 
 import filbert.model.replaced
@@ -32,12 +32,6 @@ from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel
 from filbert.train.step import Gradient, accumulate, model_forward
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 TOLERANCE = 1e-5
 ALONE = Parallel(0, 1, torch.device("cpu"), "single")

@@ -6,12 +6,12 @@ place of the sums behind them.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.batch import pack
 from filbert.checkpoints import huggingface
@@ -24,12 +24,6 @@ from filbert.checkpoints.fresh import (
     split_replaced,
 )
 from filbert.model.encoder import initialize
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 TOLERANCE = 1e-5
 SMALL: dict[str, Any] = {

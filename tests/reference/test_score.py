@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.inference.predictor import Predictor
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
@@ -15,12 +16,6 @@ from filbert.data.examples import collate
 from filbert.inference.predictor import Predictor
 from filbert.shrinking import ShrinkOptions, shrink
 from filbert.tasks.rows import row_of_value
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 # A few units in the last place of float32 outputs of about one.
 TOLERANCE = 1e-6

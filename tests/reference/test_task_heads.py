@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.reference.theirs import transformers
 
 from filbert.checkpoints import huggingface
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 LABELS = {0: "né", 1: "B-PER", 2: "of two words"}
 SIZES: dict[str, Any] = {

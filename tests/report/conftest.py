@@ -4,6 +4,7 @@ import hashlib
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -85,11 +86,10 @@ def page() -> type[Page]:
     return Page
 
 
-@pytest.fixture(scope="session", autouse=True)
-def coarse():
-    """Plots of few pixels, as drawing is most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canvas, "PIXELS_PER_INCH", 20)
+@pytest.fixture(scope="module", autouse=True)
+def coarse(drawn):
+    """Plots are drawn in this folder, but of few pixels, as drawing is most of the time."""
+    with mock.patch.object(canvas, "PIXELS_PER_INCH", 20):
         yield
 
 

@@ -50,16 +50,6 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
     assert "model  1.000" in labels and r"guess \$x\$  0.500" in labels
 
 
-def test_plots_do_not_touch_the_state_that_other_code_shares():
-    import matplotlib
-    from matplotlib import _pylab_helpers
-
-    before = dict(matplotlib.rcParams)
-    plots.label_bars({"a": {"f1": 0.5, "support": 3}, "b": {"f1": 0.7, "support": 4}})
-    assert dict(matplotlib.rcParams) == before
-    assert _pylab_helpers.Gcf.figs == {}
-
-
 def test_a_name_is_shortened_to_one_line():
     assert canvas.plain("a\n b") == "a b"
     assert len(canvas.plain("x" * 100)) == canvas.LONGEST_NAME

@@ -33,22 +33,8 @@ def test_the_table_holds_the_headline_metrics_of_the_problem(make_run, problem, 
         assert numbers.metric(row.metrics["f1" if problem == "binary" else "macro_f1"]) in text
 
 
-def test_a_name_in_square_brackets_is_printed_as_it_is(make_run):
-    _, run = make_run()
-    run["baselines"][0]["name"] = "[red]odd[/red]"
-    assert "[red]odd[/red]" in printed(run)
-
-
 def test_the_best_loss_is_the_lowest_and_the_best_score_the_highest(make_run):
     _, run = make_run("multiclass")
     model, baseline = (row.metrics for row in result_rows(run))
     assert best_values(run)["loss"] == min(model["loss"], baseline["loss"])
     assert best_values(run)["accuracy"] == max(model["accuracy"], baseline["accuracy"])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.12345, "0.1235"), (None, "–"), (1200, "1,200"), (float("nan"), "nan"), ("x", "x")],
-)
-def test_a_metric_is_written_with_four_decimals(value, text):
-    assert numbers.metric(value) == text

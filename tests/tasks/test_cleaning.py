@@ -1,7 +1,5 @@
 """Cleaning as an option of tasks: where it applies, what is kept, who refuses it."""
 
-import weakref
-
 import numpy as np
 import pytest
 
@@ -19,7 +17,6 @@ from filbert.tasks.base import (
 from filbert.tasks.checking import RowCheck
 from filbert.tasks.rows import row_texts
 from filbert.text.clean import Cleaning
-from filbert.train.splits import tokenise
 
 NAMES = ColumnNames()
 RAW = "See https://example.org/a: the FILM wasn't good @ann \U0001f44e"
@@ -84,34 +81,6 @@ def test_a_text_of_which_nothing_is_left_is_an_empty_text(name, tiny):
     (one,) = made(name, "study").examples([row(text="The ... of!")], tiny, **given)
     (other,) = made(name, None).examples([row(text="")], tiny, **given)
     np.testing.assert_array_equal(one.input_ids, other.input_ids)
-
-
-class Held(str):
-    """A text that can be asked whether anybody still holds it."""
-
-
-def test_no_text_is_kept_once_it_is_cleaned(tiny):
-    text = Held(f"{RAW} held")
-    seen = weakref.ref(text)
-    task, rows = made("classification", "study"), [row(text=text)]
-    task.examples(rows, tiny, max_length=64, with_targets=True)
-    assert row_texts(task, rows[0]) == [f"{CLEAN} held"]
-    del text, rows
-    assert seen() is None
-
-
-def test_rows_are_tokenised_in_pieces_with_each_text_cleaned_once(tiny, monkeypatch):
-    calls = []
-    clean = Cleaning.__call__
-    monkeypatch.setattr(Cleaning, "__call__", lambda *a: calls.append(a[1]) or clean(*a))
-    rows = [row(text=f"{RAW} {number}") for number in range(5)]
-    task = made("classification", "study")
-    assert row_texts(task, rows[0], clean=False) == [f"{RAW} 0"]
-    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 2)
-    monkeypatch.setattr("filbert.train.splits.file_digest", lambda path: "")
-    split = tokenise("train", "train.csv", rows, task, tiny, 64)
-    assert [example.row for example in split.examples] == [0, 1, 2, 3, 4]
-    assert calls == [r.values["text"] for r in rows]
 
 
 def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):

@@ -234,12 +234,6 @@ def test_a_pair_gives_its_cosine_and_a_single_text_its_vector(tiny):
     json.dumps(found)
 
 
-def test_a_cut_second_text_marks_the_row(tiny):
-    given = [row_of_value(SentenceEmbedding(), ("good", "the film was very , very , very good"), 0)]
-    found = predict(SentenceEmbedding(), given, tiny, [[1, 0], [1, 0]])
-    assert found[0]["truncated"] is True and found[0]["num_tokens"] == 3 + 11
-
-
 def test_each_text_is_ranked_among_the_second_texts_of_its_pool(tiny):
     corners = [[1, 0], [1, 0.1], [0, 1], [1, 0.2], [-1, 0], [-1, -0.3]]
     found = predict(SentenceEmbedding(), rows(pairs=PAIRS[:3]), tiny, corners)
@@ -251,12 +245,6 @@ def test_each_text_is_ranked_among_the_second_texts_of_its_pool(tiny):
     assert figures["accuracy"] == pytest.approx(1 / 3)
     assert figures["mrr"] == pytest.approx(2 / 3)
     assert figures["pool_size"] == 3 and figures["spearman"] is None
-
-
-@pytest.mark.parametrize("vector", [[1.0, 0.0], [0.0, 0.0], [math.nan, 1.0]])
-def test_vectors_that_are_all_the_same_or_no_numbers_find_nothing(vector, tiny):
-    found = predict(SentenceEmbedding(), rows(), tiny, [vector] * 12)
-    assert [p["rank"] for p in found] == [6] * 6
 
 
 def test_equal_texts_are_no_rivals_in_the_ranks(tiny):

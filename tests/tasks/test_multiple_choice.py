@@ -1,25 +1,18 @@
 """Multiple choice: reading, uneven lists, the softmax over a row, CODAH."""
 
 import json
-from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, collate
 from filbert.data.records import Row
-from filbert.errors import ConfigError, InputError
-from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
-from filbert.model.heads import Model, new_head
+from filbert.errors import InputError
 from filbert.tasks.base import Targets, TaskOptions
 from filbert.tasks.checking import RowCheck
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.rows import read_task_rows, row_labels, row_of_value
-from filbert.text.tokenizer import Tokenizer
 
 CODAH = ColumnNames(
     context_column="prompt", choice_columns=("ending0", "ending1", "ending2", "ending3")
@@ -156,25 +149,6 @@ def test_a_table_without_named_choice_columns_says_what_to_pass(tmp_path):
         read_task_rows(MultipleChoice(), path, ColumnNames())
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"choice_columns": ("a",)},
-        {"choice_columns": ("a", "a")},
-        {"choice_columns": ("a", "b"), "choices_column": "c"},
-    ],
-)
-def test_names_that_cannot_be_those_of_choices_are_refused(names):
-    with pytest.raises(ConfigError, match="--choice-columns"):
-        MultipleChoice.from_options(TaskOptions(), ColumnNames(**names))
-
-
-@pytest.mark.parametrize("rule", ["window", "head-tail"])
-def test_only_error_and_truncate_are_taken_for_long_pairs(rule):
-    with pytest.raises(ConfigError, match="takes error or truncate"):
-        MultipleChoice.from_options(TaskOptions(on_overflow=rule), ColumnNames())
-
-
 def test_the_longest_sequence_counts_and_any_cut_one_marks_the_row(tiny):
     task = MultipleChoice()
     rows = [row(0), row(1, ("a", "the film was not very good", "he"))]
@@ -231,52 +205,3 @@ def test_codah_is_read_as_published(shared_data):
     kinds = [f.kind for f in RowCheck(fitted).findings(rows, None, 128)]
     # The first: endings that are small numbers, such as "2".
     assert (kinds.count("ambiguous_label"), kinds.count("repeated_choice")) == (5, 3)
-
-
-def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_data):
-    task = MultipleChoice()
-    reader = read_task_rows(task, shared_data / "codah" / "fold_0_train.tsv.gz", CODAH)
-    rows = [next(reader) for _ in range(8)]
-    task = task.fit(rows)
-    bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
-    examples = task.examples(rows, bert, max_length=64, with_targets=True)
-    torch.manual_seed(0)
-    config = EncoderConfig.of(
-        vocab_size=bert.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    net = Model(Encoder(config), new_head(task.spec.head_kind, config, task.spec.num_labels)).eval()
-    targets = task.targets(examples)
-    assert targets.groups == (4,) * 8 and task.count(targets) == 8
-    with torch.no_grad():
-        output = net(collate(examples), targets.at)
-        # The judge builds each sequence by hand: CLS context SEP option SEP, alone in its batch.
-        judge = torch.stack([net(collate([e]))[0] for e in _by_hand(rows, bert)]).view(8, 4)
-    gold = torch.tensor([task.gold(row) for row in rows])
-    # 1e-5: float32 through attention of other shapes.
-    torch.testing.assert_close(
-        task.loss(output, targets), F.cross_entropy(judge, gold, reduction="sum"), atol=1e-5, rtol=0
-    )
-    found = task.decode(list(output), examples)
-    assert [f["choice"] for f in found] == judge.argmax(1).tolist()
-    np.testing.assert_allclose([f["scores"] for f in found], judge.softmax(1), atol=1e-6)
-    assert list(task.metrics(gold.tolist(), found)) == list(task.spec.metric_names)
-
-
-def _by_hand(rows, bert) -> list[Example]:
-    made = []
-    for row in rows:
-        context, *options = (
-            e.input_ids[1:-1].tolist()
-            for e in bert.encode([row.values["context"], *row.values["choices"]])
-        )
-        for option in options:
-            first = [bert.cls_id, *context, bert.sep_id]
-            second = [*option, bert.sep_id]
-            types = list(chain([0] * len(first), [1] * len(second)))
-            made.append(Example(0, np.array(first + second), np.array(types), len(types)))
-    return made

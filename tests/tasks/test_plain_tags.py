@@ -14,7 +14,6 @@ import filbert
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.data.tags import breaks, spread_tags, to_bio
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.tasks.base import TaskOptions, task_from_dict, task_to_dict
@@ -48,13 +47,6 @@ def test_figures_are_those_of_scikit_learn_word_by_word():
     keys = ("precision", "recall", "f1", "support")
     for kind, figures in zip(kinds, wanted, strict=True):
         assert [found["per_label"][kind][key] for key in keys] == pytest.approx(figures, abs=1e-12)
-
-
-def test_they_break_no_scheme_and_are_read_as_they_are():
-    assert breaks(list(TAGS)) == []
-    assert to_bio(list(TAGS)) == list(TAGS)
-    # The second word shares the first one's token, the last has none.
-    assert spread_tags(["IN", "NN"], [0, 0, 2, -1]) == ["IN", "IN", "NN", "O"]
 
 
 def test_labels_are_the_tags_of_the_rows_or_the_declared_ones():
@@ -117,15 +109,6 @@ def test_labels_of_any_kind_are_served_as_they_are(tiny_model, tmp_path, labels)
     model = filbert.load(str(folder))
     (answer,) = model.predict(["the best film"])
     assert set(answer["tags"]) <= {*labels}
-
-
-def test_a_model_whose_labels_are_no_tags_is_an_encoder_all_the_same(tiny_model, tmp_path, caplog):
-    folder = tmp_path / "model"
-    headed(tiny_model, folder, ("O", "B", "I"))
-    model = filbert.load(str(folder))
-    assert model.task is None
-    assert 'config.json: no task, since the tag "B" is neither O nor a prefix' in caplog.text
-    assert model.embed(["the film"]).shape[0] == 1
 
 
 def headed(base: Path, folder: Path, labels: tuple[str, ...]) -> None:

@@ -43,10 +43,6 @@ def test_a_missing_score_is_refused_with_file_and_line(value):
         Regression().gold(row(value, line=7))
 
 
-def test_a_row_has_no_label_names():
-    assert row_labels(Regression(), row("1")) == []
-
-
 def test_equal_scores_cannot_be_learnt():
     with pytest.raises(InputError, match="All training rows have the score 2.5"):
         Regression().fit([row("2.5"), row(2.5)])
@@ -85,13 +81,6 @@ def test_windows_of_a_row_give_their_mean_in_training_and_prediction(tiny):
     assert [answer["value"] for answer in found] == [1, 5, 0]
     assert [answer["num_tokens"] for answer in found] == [4, 32, 3]
     assert not any(answer["truncated"] for answer in found)
-
-
-def test_a_cut_text_is_marked_in_its_prediction(tiny):
-    task = Regression()
-    examples = task.examples([row(None, LONG)], tiny, max_length=12, with_targets=False)
-    (found,) = task.decode([torch.tensor([2.0])], examples)
-    assert found == {"value": 2.0, "truncated": True, "num_tokens": 32}
 
 
 def test_bad_rows_of_a_file_are_found_where_they_stand(tmp_path):

@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.errors import ConfigError, InputError
+from filbert.errors import InputError
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Prediction, TaskOptions, task_from_dict, task_to_dict
 from filbert.tasks.rows import row_labels, row_of_value
@@ -170,42 +169,6 @@ def test_the_answer_is_cut_from_the_context_as_it_is_written(tiny: Tokenizer) ->
     assert found["answer"] == context and (found["start"], found["end"]) == (0, 18)
 
 
-def test_starts_outside_of_the_context_and_ends_before_their_start_are_no_answers(
-    tiny: Tokenizer,
-) -> None:
-    (example,) = made(SpanQA(), tiny, question())
-    # The best sums would be question (1), special (13), reversed (9 to 4).
-    found = answered(
-        SpanQA(n_best=3), example, {1: 9.0, 9: 5.0, 4: 1.0}, {13: 9.0, 4: 4.0, 10: 0.5}
-    )
-    assert [entry["text"] for entry in found["nbest"]] == ["play was", "film", CONTEXT[4:34]]
-    assert [entry["start_logit"] + entry["end_logit"] for entry in found["nbest"]] == [5.5, 5, 1.5]
-
-
-def test_answers_are_no_longer_than_allowed(tiny: Tokenizer) -> None:
-    (example,) = made(SpanQA(), tiny, question())
-    starts, ends = {4: 5.0, 6: 1.0}, {6: 5.0}
-    assert answered(SpanQA(max_answer_length=3), example, starts, ends)["answer"] == "film was good"
-    assert answered(SpanQA(max_answer_length=2), example, starts, ends)["answer"] == "good"
-
-
-def test_equal_texts_are_listed_once(tiny: Tokenizer) -> None:
-    (example,) = made(SpanQA(), tiny, question(context="film film bad"))
-    found = answered(SpanQA(n_best=3), example, {3: 5.0, 4: 6.0, 5: 1.0}, {3: 5.0, 4: 6.0, 5: 0.0})
-    texts = [(entry["text"], entry["start"]) for entry in found["nbest"]]
-    assert texts == [("film", 5), ("film film", 0), ("film bad", 5)]
-
-
-def test_scores_are_shares_of_the_list(tiny: Tokenizer) -> None:
-    (example,) = made(SpanQA(), tiny, question(context="film"))
-    found = answered(SpanQA(), example, {3: 1.0}, {3: 1.0})
-    assert found["score"] == 1.0 == found["nbest"][0]["score"]
-    (example,) = made(SpanQA(), tiny, question())
-    found = answered(SpanQA(n_best=2), example, {3: 2.0, 4: 1.0}, {4: 1.0})
-    assert len(found["nbest"]) == 2
-    assert found["score"] == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-7)
-
-
 def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Tokenizer) -> None:
     task = SpanQA(stride=3)
     examples = made(task, tiny, question(), max_length=9)
@@ -217,23 +180,6 @@ def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Token
     outputs[0][6] = 4.0
     (found,) = task.decode(outputs, examples)
     assert found["answer"] == "good" and found["nbest"][0]["start_logit"] == 4.0
-
-
-def test_an_empty_context_gets_an_empty_answer(tiny: Tokenizer) -> None:
-    for context in ("", "  \n"):
-        for task in (SpanQA(), SpanQA(has_unanswerable=True, null_threshold=99.0)):
-            (example,) = made(task, tiny, question(context=context))
-            found = answered(task, example, {0: 1.0}, {0: 1.0})
-            assert (found["answer"], found["start"], found["end"]) == ("", None, None)
-            assert json.dumps(found, allow_nan=False)
-
-
-def test_questions_are_kept_apart_even_if_their_row_numbers_agree(tiny: Tokenizer) -> None:
-    first = made(SpanQA(), tiny, question(id="a"))
-    second = made(SpanQA(), tiny, question(id="b", context="bad"))
-    examples = [*first, *second]
-    found = SpanQA().decode([scores(e, {3: 1.0}, {3: 1.0}) for e in examples], examples)
-    assert [(p["id"], p["answer"]) for p in found] == [("a", "The"), ("b", "bad")]
 
 
 # No answer
@@ -306,21 +252,6 @@ def test_a_task_is_stored_and_read_back() -> None:
     assert fitted.has_unanswerable and "best_f1" in fitted.spec.metric_names
     assert [row_labels(task, row) for row in rows] == [["answerable"], ["unanswerable"]]
     assert task_from_dict(SpanQA, json.loads(json.dumps(task_to_dict(fitted)))) == fitted
-
-
-@pytest.mark.parametrize("name", ["stride", "max_question_length", "max_answer_length", "n_best"])
-def test_numbers_below_one_are_refused(name: str) -> None:
-    options = TaskOptions(**{name: 0})
-    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is 0"):
-        SpanQA.from_options(options, ColumnNames())
-
-
-@pytest.mark.parametrize(
-    "content", [{"stride": "3"}, {"has_unanswerable": 1}, {"null_threshold": float("nan")}]
-)
-def test_a_damaged_description_is_refused(content: dict[str, Any]) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        task_from_dict(SpanQA, content)
 
 
 def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> None:

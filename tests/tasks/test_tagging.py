@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -207,18 +206,6 @@ def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
     assert first["num_tokens"] == tiny.encode([text])[0].num_tokens
 
 
-def test_a_word_inside_the_token_of_another_goes_on_with_its_entity(shared_data: Path):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "roberta-base")
-    task = Tagging(LABELS)
-    row = Row({"text": "stop!!! now", "spans": [[0, 7, "a"]]}, "x", 1)
-    examples = task.examples([row], tokenizer, max_length=64, with_targets=True)
-    assert [LABELS[i] for i in examples[0].target] == ["B-a", "I-a", "O"]
-    tags = task.gold(row).tags
-    found = task.decode(_outputs(task, examples, [tags]), examples)[0]
-    assert found["tags"] == tags == ["B-a", "I-a", "I-a", "I-a", "O"]
-    assert found["entities"][0]["text"] == "stop!!!"
-
-
 def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
     task = Tagging(("O", "B-a", "I-a"))
     examples = task.examples([_row(["the", "film"])], tiny, max_length=9, with_targets=False)
@@ -226,62 +213,6 @@ def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
     found = task.decode([logits], examples)[0]["entities"]
     sure = torch.softmax(logits, -1)
     assert found[0]["score"] == pytest.approx(float((sure[1, 1] + sure[2, 2]) / 2), abs=1e-7)
-
-
-@pytest.mark.parametrize(
-    "name", ["bert-base-uncased", "bert-base-cased", "roberta-base", "gpt2", "albert-base-v2"]
-)
-@pytest.mark.parametrize("max_length", [32, 512])
-def test_two_thousand_words_get_one_tag_each_through_real_tokenizers(
-    shared_data: Path, name: str, max_length: int
-):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers" / name)
-    draw = random.Random(0)
-    pool = [
-        "the",
-        "Kawasaki",
-        "naïve",
-        "don't",
-        "U.S.A.",
-        "東京",
-        "👍🏽",
-        "x_y",
-        "ﬁne",
-        "İstanbul",
-        "e\u0301",
-    ]
-    pool += ["[SEP]", "antidisestablishmentarianism", "New York", "9.5", "\u200b", "ǅ", "¼"]
-    words = draw.choices(pool, k=2000)
-    text = " ".join(words)
-    task = Tagging(LABELS)
-    tags = [draw.choice(["O", "B-a", "B-b"]) for _ in words]
-    for item, given in ((words, tags), (text, None)):
-        row = row_of_value(task, item, 0)
-        examples = task.examples([row], tokenizer, max_length=max_length, with_targets=False)
-        expected = given or [
-            draw.choice(["O", "B-a"]) for _ in range(len(examples[0].source.sentence.words))
-        ]
-        found = task.decode(_outputs(task, examples, [expected]), examples)
-        assert len(found) == 1
-        assert len(found[0]["tags"]) == len(found[0]["tokens"]) == len(expected)
-        if given:
-            assert found[0]["tokens"] == words
-        judged = np.concatenate([e.source.words for e in examples])
-        leaders = examples[0].source.leaders
-        dropped = set(np.flatnonzero(leaders < 0).tolist())
-        assert sorted(judged.tolist()) == sorted(set(leaders.tolist()) - {-1})
-        assert {found[0]["tokens"][i] for i in dropped} <= {"\u200b"}
-        for i, leader in enumerate(leaders.tolist()):
-            tag = expected[leader]
-            if i in dropped:
-                tag = "O"
-            elif leader != i:
-                assert not given  # a token never spans the space between given words
-                tag = tag.replace("B-", "I-")
-            assert found[0]["tags"][i] == tag
-        for entity in found[0]["entities"]:
-            assert text[entity["start"] : entity["end"]] == entity["text"]
-        assert found[0]["num_tokens"] == tokenizer.encode([text])[0].num_tokens
 
 
 def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny: Tokenizer):

@@ -30,11 +30,13 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., DistillOpt
     module = stress()
     module.make_model(place / "model")
 
+    taught = {"steps": 20, "lr": 3e-3, "max_tokens": 400, "eval_every": 20, "save_every": 0}
+
     def options(task: str, out: Path, **more: object) -> DistillOptions:
         files = module.make_rows(place, task)
         teacher = place / f"teacher-{task}"
         if not teacher.exists():
-            finetune(module.options(task, place / "model", files, teacher, steps=20, lr=3e-3))
+            finetune(module.options(task, place / "model", files, teacher, **taught))
         given = {
             "teacher": str(teacher / "model"), "student": str(place / "model"), "keep_layers": "1",
             **files, "out": str(out), "steps": 8, "lr": 3e-3, "max_tokens": 400,
@@ -43,8 +45,3 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., DistillOpt
         return DistillOptions.from_keywords(given | more)
 
     return options
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(undrawn: None) -> None:
-    """Runs here are looked at for other things than their plots."""

@@ -75,7 +75,7 @@ def test_the_threshold_and_temperature_of_dev_are_stored_and_used(film_run):
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tiny_model, films, tmp_path):
     first, again, other = (
-        weights(run(tiny_model, films, tmp_path / name, seed=seed).folder / "model")
+        weights(run(tiny_model, films, tmp_path / name, seed=seed, steps=3).folder / "model")
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert all(torch.equal(first[k], again[k]) for k in first)
@@ -228,7 +228,7 @@ def test_many_classes_pairs_and_multilabel_train_too(tiny_model, tmp_path):
     for name, options in {"classes": {}, "multi": {"multilabel": True}}.items():
         done = filbert.finetune(
             task="classification", model=str(tiny_model), train=str(path), dev=str(path),
-            out=str(tmp_path / name), steps=60, lr=3e-3,
+            out=str(tmp_path / name), steps=60, lr=3e-3, eval_every=30, save_every=0,
             precision="float32", metric="loss", **options,
         )  # fmt: skip
         answer = done.model.predict([("film good", "was it")])[0]
@@ -247,7 +247,8 @@ def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_p
     path.write_text("\n".join(json.dumps(row) for row in rows * 8))
     done = filbert.finetune(
         task="classification", model=str(tiny_model), train=str(path), dev=str(path),
-        out=str(tmp_path / "x"), steps=60, lr=3e-3, precision="float32",
+        out=str(tmp_path / "x"), steps=100, lr=3e-3, eval_every=20, save_every=0,
+        precision="float32",
     )  # fmt: skip
     assert done.model.task.spec.multilabel and done.model.task.spec.labels == ("bad", "good", "x")
     assert done.metrics["dev"]["micro_f1"] > 0.9
@@ -323,7 +324,7 @@ def test_a_wrong_option_is_refused_in_a_sentence_and_leaves_nothing(
 def test_paths_lists_and_numbers_are_taken_as_python_has_them(tiny_model, films, tmp_path):
     done = filbert.finetune(
         task="classification", model=tiny_model, train=films / "train.csv", out=tmp_path / "x",
-        steps=1, labels="pos,neg", class_weights=[1, 2],
+        steps=1, labels="pos,neg", class_weights=[1, 2], precision="float32",
     )  # fmt: skip
     assert done.facts["labels"] == ["pos", "neg"]
     task = json.loads((tmp_path / "x" / "model" / "filbert.json").read_text())["task"]

@@ -45,7 +45,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(place: Path, task: str, out: Path, **more):
     module = stress()
     files = module.make_rows(place, task)
-    return module.options(task, place / "model", files, out, **{"epochs": 1.0} | more)
+    given = {"epochs": 1.0, "max_tokens": 400} | more
+    return module.options(task, place / "model", files, out, **given)
 
 
 def run(given) -> dict:
@@ -86,8 +87,6 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
     ]
     kept = [[(x["step"], x.get("loss"), x.get("metrics")) for x in some] for some in lines]
     assert kept[0] == kept[1], "the log has every step once, with the same figures"
-    run(options(place, task, tmp_path / "control", seed=7))
-    assert digest(tmp_path / "control") != digest(tmp_path / "straight")
 
 
 def test_a_finished_run_is_not_trained_again(place, tmp_path, capsys, monkeypatch):
@@ -183,7 +182,7 @@ def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then
 def test_a_command_line_run_ends_with_130_and_a_sentence_on_sigterm(place, tmp_path):
     given = options(place, "classification", tmp_path / "x", epochs=400.0)
     flags = []
-    for name in ("task", "model", "train", "dev", "out", "epochs", "lr"):
+    for name in ("task", "model", "train", "dev", "out", "epochs", "lr", "precision"):
         flags += [f"--{name}", str(flat(given)[name])]
     process = subprocess.Popen(
         [sys.executable, "-m", "filbert", "finetune", *flags], stderr=subprocess.PIPE, text=True
@@ -228,6 +227,7 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
         run(options(place, "regression", tmp_path / "x"))
 
 
+@pytest.mark.slow
 def test_random_kills_never_leave_an_unusable_folder_or_another_result(place, tmp_path):
     """The one-minute version of benchmarks/stress_resume.py; the folder must not be shared."""
     command = [sys.executable, stress().__file__, "--kills", "2", "--tasks", "classification"]
