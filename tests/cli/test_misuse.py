@@ -66,6 +66,7 @@ COMMAND_LINES = (
         "check --task classification rows.csv --max-length 2", "max_length is 2",
     ),
     (FINETUNE + "--lr nan", "lr", "nan"),
+    ("compare --out out", "RECIPE", "--data"),
     ("compare study-typo.toml --out out", "modle", "model"),
     ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
     ("embed filbert-mini --out v.txt", "v.txt", ".npy"),
