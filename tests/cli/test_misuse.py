@@ -102,7 +102,7 @@ PLACES = (
 )  # fmt: skip
 BAD_ROWS = (
     (CLASSIFY + "nowhere.csv", "nowhere.csv", "no such file"),
-    (CLASSIFY + "other.csv", 'no column "text"', "comment", "--text-column"),
+    (CLASSIFY + "other.csv --text-column coment", 'no column "coment"', "comment", "--text-column"),
     (SCORE + "short.csv", "short.csv:6"),
     (SCORE + "latin.csv", "latin.csv:6", "UTF-8"),
     (SCORE + "torn.jsonl", "torn.jsonl:2"),
