@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from types import FunctionType, UnionType
@@ -256,7 +257,10 @@ def recipes_page() -> str:
 
 def _options_of(recipe: dict[str, Any], verb: str) -> dict[str, Any]:
     """The options of a recipe by flat name."""
-    return keys_of_tables(recipe, RECIPE_OPTIONS[verb])[0] if verb in RECIPE_OPTIONS else recipe
+    if verb not in RECIPE_OPTIONS:
+        return recipe
+    module, name = RECIPE_OPTIONS[verb]
+    return keys_of_tables(recipe, getattr(import_module(module), name))[0]
 
 
 def key_helps(verb: str) -> dict[str, str]:

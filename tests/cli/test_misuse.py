@@ -74,7 +74,6 @@ COMMAND_LINES = (
         "finetune --task classification --model m --train - --out out", "--train", "a file",
     ),
     (DISTILL + "--alpha 2", "alpha", "2"),
-    (SERVE + "--key key.pem", "--certificate"),
 )  # fmt: skip
 MODELS = (
     ("predict ./nowhere", "./nowhere", "no such folder"),

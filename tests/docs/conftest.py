@@ -7,7 +7,6 @@ import gzip
 import json
 import lzma
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Callable
 from itertools import islice
@@ -82,13 +81,6 @@ def _squad(path: Path) -> None:
     path.write_text(
         json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]})
     )
-
-
-def _certificate(path: Path) -> None:
-    key = path.with_name("key.pem")
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    names = ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(path)]
-    subprocess.run(["openssl", *words, *names], check=True, capture_output=True)
 
 
 STUDENT = [
@@ -234,7 +226,6 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),
         "sentence_polarity/dev.tsv.gz": _csv(reviews),
-        "certificate.pem": _certificate,
         "keys.txt": _text("a-key-of-a-test"),
         "student.toml": _text(*STUDENT),
         "MRPC/train.tsv": _csv(paraphrases),

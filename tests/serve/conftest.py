@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -103,25 +102,3 @@ def client(serve: Serve) -> Iterator[httpx.Client]:
     """A client of a server over all the models, with the settings' defaults."""
     with serve(*HEADS) as made:
         yield made
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificate.pem, key.pem, and keys that do not go with it."""
-    folder = tmp_path_factory.mktemp("tls")
-    _make_certificate(folder / "certificate.pem", folder / "key.pem")
-    _make_certificate(folder / "other.pem", folder / "other-key.pem")
-    command = ["openssl", "ec", "-aes256", "-passout", "pass:secret"]
-    command += ["-in", str(folder / "key.pem"), "-out", str(folder / "locked.pem")]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
-
-
-def _make_certificate(certificate: Path, key: Path) -> None:
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-out", str(certificate), "-keyout", str(key)]
-    try:
-        subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not here")

@@ -19,7 +19,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.inference.predictor import Predictor
 from filbert.model.cpu import PackedLinear
 from filbert.onnx_export import export_onnx
-from filbert.serve.app import check_address, check_tls, load_app
+from filbert.serve.app import check_address, load_app
 from filbert.serve.logs import JsonLines, WithoutQueries
 from filbert.serve.settings import Batching, Operation, Settings, named_models
 
@@ -81,23 +81,6 @@ def test_a_taken_port_and_an_unknown_host_are_refused():
             check_address("127.0.0.1", port)
     with pytest.raises(ConfigError, match=r"'no\.such\.host\.invalid' is not an address"):
         check_address("no.such.host.invalid", 0)
-
-
-@pytest.mark.parametrize(
-    ("certificate", "key", "message"),
-    [
-        (None, "key.pem", "without --certificate"),
-        ("missing.pem", "key.pem", "no such file"),
-        ("certificate.pem", "missing.pem", "no such file"),
-        ("certificate.pem", "other-key.pem", "cannot be used"),
-        ("certificate.pem", None, "cannot be used"),
-        ("certificate.pem", "locked.pem", "passphrase"),
-    ],
-)
-def test_an_unusable_certificate_is_refused(certificates, certificate, key, message):
-    names = [None if name is None else str(certificates / name) for name in (certificate, key)]
-    with pytest.raises(ConfigError, match=message):
-        check_tls(*names)
 
 
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("int8", 0.98)])

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from filbert.errors import ConfigError
 from filbert.serve.limits import Limits
+from filbert.serve.routes import shared
 from filbert.serve.schema import (
     AnswerRequest,
     AttentionRequest,
@@ -158,8 +159,9 @@ def test_an_unknown_model_and_one_that_cannot_are_told_apart(client):
     refused(client.post("/tag", json=ASK | {"model": "vectors"}), 424, "Backend")
 
 
-def test_too_many_and_too_long_inputs_get_413(serve):
-    with serve("vectors", max_inputs=2, max_characters=9) as small:
+def test_too_many_and_too_long_inputs_get_413(serve, monkeypatch):
+    monkeypatch.setattr(shared, "MAX_CHARACTERS", 9)
+    with serve("vectors", max_inputs=2) as small:
         refused(small.post("/embed", json={"inputs": ["a"] * 3}), 413, "Validation")
         assert "input 1 has 10" in refused(
             small.post("/embed", json={"inputs": ["a", "a" * 10]}), 413, "Validation"
@@ -207,7 +209,7 @@ def test_a_body_declared_too_large_is_refused_before_it_is_sent(serve):
 
 def test_a_sender_that_stops_in_the_middle_is_told_so(serve):
     head = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-    with serve("vectors", receive_seconds=0.2) as hasty:
+    with serve("vectors", request_seconds=0.2) as hasty:
         with raw(hasty, head + b'Content-Length: 100\r\n\r\n{"inputs"') as connection:
             answer = b""
             while part := connection.recv(4096):  # to its end: the connection is closed

@@ -7,6 +7,7 @@ import pytest
 
 from filbert.data.examples import Example, collate
 from filbert.inspect.attention import attention_maps
+from filbert.serve.routes import own, shared
 from filbert.serve.routes.own import rank_answers
 
 SENTENCE = "the film was very good"
@@ -128,15 +129,17 @@ def test_attention_of_a_pair_says_whose_each_token_is(client):
     assert found["sequences"] == [-1, 0, -1, 1, 1, -1]
 
 
-def test_attention_is_cut_and_bounded(serve):
+def test_attention_is_cut_and_bounded(serve, monkeypatch):
     text = "the film was good " * 30
-    with serve("vectors", max_attention_tokens=30, max_response_bytes=60_000) as small:
+    monkeypatch.setattr(shared, "MAX_RESPONSE_BYTES", 60_000)
+    with serve("vectors") as small, monkeypatch.context() as context:
+        context.setattr(own, "_MAX_ATTENTION_TOKENS", 30)
         cut = small.post("/attention", json={"inputs": text})
         assert cut.status_code == 200
         assert (cut.json()["truncated"], cut.json()["num_tokens"]) == (True, 122)
         assert len(cut.json()["tokens"]) == 30
         assert len(cut.content) < 60_000
-    with serve("vectors", max_response_bytes=60_000) as small:
+    with serve("vectors") as small:
         refused = small.post("/attention", json={"inputs": text})
         assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
         one = small.post("/attention", json={"inputs": text, "layers": [0], "heads": [0]})

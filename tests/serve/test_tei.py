@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from filbert.serve.routes import own, shared
 from filbert.serve.routes.tei import last_words
 from filbert.text.clean import Cleaning
 
@@ -82,11 +83,12 @@ def test_what_is_cut_is_told_and_on_request_refused(client):
     assert refused.json()["error"].endswith("Shorten it, or send truncate: true.")
 
 
-def test_a_server_may_refuse_to_cut_unless_asked(serve):
+def test_a_server_may_refuse_to_cut_unless_asked(serve, monkeypatch):
     with serve("vectors", auto_truncate=False) as strict:
         assert strict.post("/embed", json={"inputs": LONG}).status_code == 413
         assert strict.post("/embed", json={"inputs": LONG, "truncate": True}).status_code == 200
-    with serve("masks", auto_truncate=False, max_attention_tokens=8) as strict:
+    monkeypatch.setattr(own, "_MAX_ATTENTION_TOKENS", 8)
+    with serve("masks", auto_truncate=False) as strict:
         masked = strict.post("/fill", json={"inputs": "[MASK] " + LONG})
         assert masked.status_code == 413
         # There is no `truncate` to send here.
@@ -310,7 +312,8 @@ def test_answers_that_would_be_too_large_are_refused_before_they_are_made(
         return real(this, examples, **options)
 
     monkeypatch.setattr(type(predictors["vectors"]), "vectors", counted)
-    with serve("vectors", max_response_bytes=32 * 9 * 10) as small:
+    monkeypatch.setattr(shared, "MAX_RESPONSE_BYTES", 32 * 9 * 10)
+    with serve("vectors") as small:
         assert "tokens together" in small.post("/embed_all", json={"inputs": "the " * 9}).text
         assert not seen
         assert small.post("/embed_all", json={"inputs": "the"}).status_code == 200

@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import socket
-import ssl
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -94,7 +93,6 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
         version=version("filbert"),
         description="Encoder models behind the APIs of text-embeddings-inference, OpenAI and "
         "bert-as-service, and filbert's own.",
-        openapi_url="/openapi.json" if settings.docs else None,
         # These pages load scripts from other addresses.
         docs_url=None,
         redoc_url=None,
@@ -179,9 +177,8 @@ def run(
     """
     settings.bearer_keys()
     settings.origins()
-    check_tls(operation.certificate, operation.key)
     check_address(settings.host, settings.port)
-    options = _uvicorn_options(settings, operation)
+    options = _uvicorn_options(settings)
     # uvicorn raises the signal again after the last answer; also while models are loaded.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if operation.workers == 1:
@@ -217,8 +214,7 @@ def app_from_environment() -> FastAPI:
         sys.exit(_STARTUP_FAILURE)
 
 
-def _uvicorn_options(settings: Settings, operation: Operation) -> dict[str, Any]:
-    as_json = operation.log_json
+def _uvicorn_options(settings: Settings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
@@ -226,13 +222,11 @@ def _uvicorn_options(settings: Settings, operation: Operation) -> dict[str, Any]
         "http": "h11",
         "ws": "none",
         "lifespan": "on",
-        "timeout_keep_alive": math.ceil(settings.idle_seconds),
+        "timeout_keep_alive": 60,
         # A worker that loads a large model may not answer for longer than the default of 5 seconds.
         "timeout_worker_healthcheck": 15,
         "timeout_graceful_shutdown": math.ceil(settings.grace_seconds),
-        "ssl_certfile": operation.certificate,
-        "ssl_keyfile": operation.key,
-        "log_config": log_config(as_json=not sys.stderr.isatty() if as_json is None else as_json),
+        "log_config": log_config(as_json=not sys.stderr.isatty()),
         "server_header": False,
         "proxy_headers": False,
     }
@@ -261,29 +255,3 @@ def check_address(host: str, port: int) -> None:
                 f"Cannot listen on port {port} of {host}: {error.strerror}. Stop the program that "
                 "uses it, or give another --port (0 takes a free one)."
             ) from error
-
-
-def check_tls(certificate: str | None, key: str | None) -> None:
-    """Check that certificate and key can be used, before models are loaded.
-
-    Raises:
-        ConfigError: They do not match, cannot be read, or the key needs a passphrase.
-    """
-    if certificate is None:
-        if key is not None:
-            raise ConfigError("--key is given without --certificate. Give both, or neither.")
-        return
-    # OpenSSL's message for a missing file does not name it.
-    for flag, name in (("--certificate", certificate), ("--key", key)):
-        if name is not None and not os.access(name, os.R_OK):
-            raise ConfigError(f"{flag} {name}: there is no such file, or it cannot be read.")
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Without a function OpenSSL would ask for the passphrase at the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: b"")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise ConfigError(
-            f"--certificate {certificate} cannot be used ({reason}). Give PEM files of a "
-            "certificate and its key (or both in one), the key without a passphrase."
-        ) from error

@@ -53,6 +53,8 @@ _FEW_SEQUENCES = 4
 # Estimate of the tokens of a text that is not tokenised yet.
 _CHARACTERS_PER_TOKEN = 4
 
+# A request that others would hold up for longer, by the measured speed, is refused.
+_MAX_QUEUE_SECONDS = 10.0
 # The measured speed is an exponential average: each batch reduces the weight of earlier ones.
 _SPEED_DECAY = 0.1
 # Smaller batches, such as health checks, say nothing about the speed.
@@ -350,7 +352,7 @@ class Engine:
         token_seconds = (
             self._measured_seconds / self._measured_tokens if self._measured_tokens else 0.0
         )
-        seconds = min(self._limits.max_queue_seconds, seconds or math.inf)
+        seconds = min(_MAX_QUEUE_SECONDS, seconds or math.inf)
         limit = min(
             self._limits.max_queue_tokens, seconds / token_seconds if token_seconds else math.inf
         )
@@ -362,7 +364,7 @@ class Engine:
         turns = math.ceil(request.left / self._queue.turn) * self._queue.turn
         ahead = sum(min(other.left, turns) for other in self._requests)
         if ahead > limit:
-            wait = min(token_seconds * (ahead - limit / 2), self._limits.max_queue_seconds)
+            wait = min(token_seconds * (ahead - limit / 2), _MAX_QUEUE_SECONDS)
             raise Overloaded(max(1.0, wait))
 
     @contextmanager

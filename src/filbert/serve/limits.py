@@ -76,7 +76,7 @@ class Limits:
         if not is_post and (b"transfer-encoding" in headers or declared.strip(b"0")):
             raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
         self._check_concurrency(is_post)
-        seconds = self.settings.receive_seconds
+        seconds = self.settings.request_seconds
         try:
             body = await asyncio.wait_for(self._body(receive, declared), seconds)
         except asyncio.TimeoutError as error:

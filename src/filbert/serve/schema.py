@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: the source of validation and of /openapi.json.
+"""Bodies of requests: the source of validation and of /openapi.json.
 
 Limits that the operator sets are not part of it, because a body beyond them is well formed and gets
 413. The work of validation is limited here: a list stops at its first invalid entry and has a
@@ -53,9 +53,7 @@ Whole = Annotated[int, BeforeValidator(_to_int)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_to_int)]
 # JSON may contain unpaired surrogates, which an answer that quotes the text could not.
 AnyText = Annotated[str, AfterValidator(without_halves)]
-Line = Annotated[
-    AnyText, Field(json_schema_extra={"minLength": 1}, examples=["What is deep learning?"])
-]
+Line = Annotated[AnyText, Field(json_schema_extra={"minLength": 1})]
 Lines = Some[Line]
 Ids = Some[Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(_to_int)]]
 Model = Annotated[str | None, Field(description="A name of /info; the best suited by default.")]
@@ -117,7 +115,7 @@ class EmbedRequest(EmbedAllRequest):
 
     normalize: bool = True
     dimensions: Dimensions = None
-    pooling: Annotated[str | None, Field(examples=["mean"])] = None
+    pooling: str | None = None
     layers: Numbers | None = None
 
 
@@ -227,195 +225,7 @@ class AttentionRequest(_OwnBody):
     heads: Numbers | None = None
 
 
-# Answers
-
-
-class Score(BaseModel):
-    """A label and its probability."""
-
-    score: float
-    label: str
-
-
-class Rank(BaseModel):
-    """The index of a text and its score."""
-
-    index: int
-    score: float
-    text: str | None = None
-
-
-class Token(BaseModel):
-    """A token and its characters [start, stop) in the text; None for special tokens."""
-
-    id: int
-    text: str
-    token: str
-    special: bool
-    start: int | None
-    stop: int | None
-
-
-class Embedding(BaseModel):
-    """A vector of unit length: numbers, or base64 of little-endian float32."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class Embeddings(BaseModel):
-    """One vector per input; `usage` has `prompt_tokens` and `total_tokens`."""
-
-    object: Literal["list"]
-    data: list[Embedding]
-    model: str
-    usage: dict[str, int]
-
-
-class ModelEntry(BaseModel):
-    """A loaded model; `created` is when it was loaded, in seconds since 1970."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: Literal["filbert"] = "filbert"
-
-
-class ModelList(BaseModel):
-    """All loaded models."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelEntry]
-
-
-class Encoded(BaseModel):
-    """One vector per text, in order."""
-
-    id: int | str | None
-    result: list[list[float]] | list[str]
-    status: int
-
-
-class _Measured(BaseModel):
-    """Whether a text was cut, and its whole length."""
-
-    truncated: bool
-    num_tokens: int
-
-
-class Candidate(BaseModel):
-    """A token for a mask, and the text with it."""
-
-    token: str
-    score: float
-    sequence: str
-    id: int
-
-
-class Filled(_Measured):
-    """Candidates for each mask of a text, best first."""
-
-    candidates: list[list[Candidate]]
-
-
-class Entity(BaseModel):
-    """A span of words: characters [start, end) of the text."""
-
-    label: str
-    start: int
-    end: int
-    text: str
-    score: float
-
-
-class Tagged(_Measured):
-    """One tag per word, and the entities that they form."""
-
-    tokens: list[str]
-    tags: list[str]
-    entities: list[Entity]
-
-
-class Alternative(BaseModel):
-    """A possible answer, and its share among the candidates."""
-
-    text: str
-    score: float
-
-
-class Answer(_Measured):
-    """An answer: characters [start, end) of a document; "" if there is none.
-
-    `score` is its share in a softmax over the candidates of all documents; `null_score` is the
-    margin of "no answer" over the best candidate.
-    """
-
-    answer: str
-    start: int | None
-    end: int | None
-    score: float
-    null_score: float
-    document: int
-    nbest: list[Alternative]
-
-
-class Answered(Answer):
-    """The best answer; with several documents also the answer of each, best first."""
-
-    answers: list[Answer] | None = None
-
-
-class Attention(_Measured):
-    """Attention maps[layer][head][from][to], rounded to four digits.
-
-    `words` numbers the words of each text, -1 for special tokens; `sequences` is the index of a
-    token's text in the pair.
-    """
-
-    tokens: list[str]
-    ids: list[int]
-    words: list[int]
-    sequences: list[int]
-    maps: list[list[list[list[float]]]]
-    layers: list[int]
-    heads: list[int]
-
-
-class ModelCard(BaseModel):
-    """One loaded model."""
-
-    name: str
-    task: str | None
-    labels: list[str] | None
-    positive: str | None
-    threshold: float | list[float] | None
-    can: list[str]
-    max_length: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    precision: str
-
-
-class Info(BaseModel):
-    """The server; all keys but `version` and `models` are those of text-embeddings-inference."""
-
-    model_config = ConfigDict(protected_namespaces=())
-
-    version: str
-    models: list[ModelCard]
-    model_id: str
-    model_sha: str | None
-    model_dtype: str
-    model_type: dict[str, Any]
-    max_concurrent_requests: int
-    max_input_length: int
-    max_batch_tokens: int
-    max_batch_requests: int | None
-    max_client_batch_size: int
-    auto_truncate: bool
-    tokenization_workers: int
+# Errors; answers are described in the documentation of the routes
 
 
 class ErrorReply(BaseModel):

@@ -30,42 +30,30 @@ class Settings:
         port: port to listen on; 0 takes a free one.
         max_body_bytes: largest request body; a larger one gets 413 before it is read.
         max_inputs: most texts (or pairs, documents) in one request, at most 20,000; more get 413.
-        max_characters: most characters in one text; a longer one gets 413.
-        max_attention_tokens: tokens to which /attention cuts its text.
-        max_response_bytes: largest answer of all routes but those with one vector per text; a
-            larger one gets 413.
         auto_truncate: cut texts that are too long for a model when the request does not say what to
             do with them; otherwise they get 413.
         max_concurrent_requests: requests answered at once; one more gets 429.
-        request_seconds: time from the last byte of a request to its answer; 503 after it.
-        receive_seconds: time that a client has to send its body; 408 after it.
-        idle_seconds: time that a connection is kept open after an answer.
+        request_seconds: time that a client has to send its body (408 after it), and time from the
+            last byte of a request to its answer (503 after it).
         grace_seconds: time for running requests when the server stops.
         api_keys: file with one bearer key per line, required on all routes but /health, /ping,
             /metrics and the page; FILBERT_API_KEYS (comma separated) when not given, else no key is
             required.
         cors: origins whose pages may call the server, comma separated, or *; none when not given.
         page: serve the page at /.
-        docs: serve the OpenAPI document at /openapi.json.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
     max_body_bytes: int = 2_000_000
     max_inputs: int = 10_000
-    max_characters: int = 500_000
-    max_attention_tokens: int = 512
-    max_response_bytes: int = 32_000_000
     auto_truncate: bool = True
     max_concurrent_requests: int = 512
     request_seconds: float = 60.0
-    receive_seconds: float = 20.0
-    idle_seconds: float = 60.0
     grace_seconds: float = 30.0
     api_keys: str | None = None
     cors: str | None = None
     page: bool = True
-    docs: bool = True
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -140,8 +128,6 @@ class Batching:
             waits.
         max_queue_tokens: tokens of other requests that a model may have to read before a request's
             own; a request that would wait for more gets 429 at once.
-        max_queue_seconds: longest time that a request may have to wait for others, estimated from
-            the model's recent speed; one that would wait longer gets 429 at once.
         max_input_tokens: most tokens read for one text where all of it is read in windows, as by
             /answer and /tag; more get 413. Other routes cut the text and report it.
     """
@@ -149,7 +135,6 @@ class Batching:
     max_batch_tokens: int | None = None
     max_wait_ms: float = 10.0
     max_queue_tokens: int = 1_000_000
-    max_queue_seconds: float = 10.0
     max_input_tokens: int = 100_000
 
     def __post_init__(self) -> None:
@@ -169,26 +154,20 @@ class Operation:
     Attributes:
         workers: processes that share the port; each loads the models and gets its share of the
             cores.
-        certificate: PEM file with a certificate and its chain; turns on HTTPS.
-        key: PEM file with the private key, if it is not in the same file.
         precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
         backend: torch, or onnxruntime for folders written by filbert export.
         device: cpu, cuda, ...; the first GPU if there is one.
         max_length: cut texts to this many tokens; each model's own limit when not given.
         null_threshold: for question answering: the answer is "" if the null score is above the best
             answer's by more than this. When not given, the threshold stored with the model.
-        log_json: log one JSON object per line; by default unless the log goes to a terminal.
     """
 
     workers: int = 1
-    certificate: str | None = None
-    key: str | None = None
     precision: str = "float32"
     backend: str = "torch"
     device: str | None = None
     max_length: int | None = None
     null_threshold: float | None = None
-    log_json: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the number of workers.

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from filbert.serve.routes import shared
+
 expect = pytest.importorskip("playwright.sync_api").expect
 
 
@@ -31,8 +33,9 @@ def test_the_browser_itself_refuses_scripts_that_are_not_the_pages_own(open_page
     assert page.evaluate("typeof x") == "undefined"
 
 
-def test_a_refusal_is_said_in_the_servers_words(open_page, serve, write, post):
-    with serve("masks", max_characters=40) as client:
+def test_a_refusal_is_said_in_the_servers_words(open_page, serve, write, post, monkeypatch):
+    monkeypatch.setattr(shared, "MAX_CHARACTERS", 40)
+    with serve("masks") as client:
         page = open_page("tokens", base=client.base_url)
         write(page, "good " * 10)
         said = client.post("/tokenize", json={"inputs": "good " * 10}).json()["error"]

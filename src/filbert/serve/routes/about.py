@@ -16,7 +16,7 @@ from filbert.serve.engine import NUM_TOKENIZATION_THREADS, Engine
 from filbert.serve.errors import Refusal, log_failure
 from filbert.serve.metrics import CONTENT_TYPE
 from filbert.serve.routes.shared import Caller
-from filbert.serve.schema import ErrorReply, Info
+from filbert.serve.schema import ErrorReply
 
 router = APIRouter(tags=["operations"])
 page_router = APIRouter(include_in_schema=False)
@@ -48,7 +48,7 @@ _PAGE_HEADERS = {
 }
 
 
-@router.get("/info", summary="Models and limits", response_model=Info)
+@router.get("/info", summary="Models and limits")
 async def info(call: Caller) -> dict[str, Any]:
     """The loaded models with what each can do, and the limits of this server."""
     engine = next(iter(call.engines.values()))

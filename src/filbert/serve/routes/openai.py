@@ -16,15 +16,7 @@ from pydantic_core import to_json
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
 from filbert.serve.routes.tei import as_list, first_dimensions
-from filbert.serve.schema import (
-    Embeddings,
-    EmbeddingsRequest,
-    Encoded,
-    EncodeRequest,
-    ModelEntry,
-    ModelList,
-    OpenAIErrorReply,
-)
+from filbert.serve.schema import EmbeddingsRequest, EncodeRequest, OpenAIErrorReply
 from filbert.text.tokenizer import Tokenizer
 
 router = APIRouter()
@@ -35,7 +27,7 @@ _OPENAI: dict[str, Any] = {"tag": "OpenAI", "error_model": OpenAIErrorReply}
 
 # text-embeddings-inference has it at /embeddings too.
 @router.post("/embeddings", include_in_schema=False)
-@router.post("/v1/embeddings", **documented("One vector per input", Embeddings, **_OPENAI))
+@router.post("/v1/embeddings", **documented("One vector per input", **_OPENAI))
 async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     """Vectors of unit length. Token ids may include the special tokens."""
     # With one model any name is accepted, so that clients of other servers need no change.
@@ -62,19 +54,23 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     return await call.reply(content, results)
 
 
-@router.get("/v1/models", **documented("The loaded models", ModelList, **_OPENAI))
-async def models(call: Caller) -> ModelList:
+@router.get("/v1/models", **documented("The loaded models", **_OPENAI))
+async def models(call: Caller) -> dict[str, Any]:
     """Names that requests may give as `model`; GET /info has what each can do."""
-    return ModelList(data=[ModelEntry(id=name, created=_STARTED) for name in call.engines])
+    return {"object": "list", "data": [_entry(name) for name in call.engines]}
 
 
-@router.get("/v1/models/{model:path}", **documented("One loaded model", ModelEntry, **_OPENAI))
-async def one_model(model: str, call: Caller) -> ModelEntry:
+@router.get("/v1/models/{model:path}", **documented("One loaded model", **_OPENAI))
+async def one_model(model: str, call: Caller) -> dict[str, Any]:
     """The entry of one model."""
-    return ModelEntry(id=call.engines.find(model, "tokenize").name, created=_STARTED)
+    return _entry(call.engines.find(model, "tokenize").name)
 
 
-@router.post("/encode", **documented("One vector per text", Encoded, tag="bert-as-service"))
+def _entry(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "filbert"}
+
+
+@router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
 async def encode(body: EncodeRequest, call: Caller) -> Response:
     """Vectors of texts or of lists of tokens, pooled as the model's folder says."""
     engine = call.engine(body.model, "embed")

@@ -12,18 +12,10 @@ from pydantic_core import to_json
 from filbert.data.texts import cleaned
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
+from filbert.serve.routes import shared
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
 from filbert.serve.routes.tei import as_list
-from filbert.serve.schema import (
-    Answered,
-    AnswerRequest,
-    Attention,
-    AttentionRequest,
-    Filled,
-    FillRequest,
-    Tagged,
-    TagRequest,
-)
+from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
 from filbert.tasks.base import cleaning_of
 from filbert.text.masks import mask_spans
 from filbert.text.tokenizer import Text
@@ -37,10 +29,13 @@ _MAX_TOKENS_ALL_HEADS = 64
 # A number of a map in JSON: 0.1234 and a comma.
 _BYTES_PER_NUMBER = 7
 
+# Longer texts are cut.
+_MAX_ATTENTION_TOKENS = 512
+
 _NUM_BEST = 5
 
 
-@router.post("/fill", **documented("Words for masks", Filled | list[Filled], tag=_TAG))
+@router.post("/fill", **documented("Words for masks", tag=_TAG))
 async def fill(body: FillRequest, call: Caller) -> Response:
     """Candidates for every [MASK], best first."""
     engine = call.engine(body.model, "fill")
@@ -49,7 +44,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
     # Every candidate comes with the whole text.
     masks = [len(mask_spans(text, engine.predictor.tokenizer)) for text in texts]
     size = body.top * sum(n * len(text) for n, text in zip(masks, texts, strict=True))
-    most = call.settings.max_response_bytes
+    most = shared.MAX_RESPONSE_BYTES
     if size > most:
         raise Refusal(
             413,
@@ -62,7 +57,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
     return await call.reply([result.value for result in results.items], results, single=single)
 
 
-@router.post("/tag", **documented("Tags and entities", Tagged | list[Tagged], tag=_TAG))
+@router.post("/tag", **documented("Tags and entities", tag=_TAG))
 async def tag(body: TagRequest, call: Caller) -> Response:
     """One tag for every word of a text of any length, and the entities that they form."""
     engine = call.engine(body.model, "tag")
@@ -73,7 +68,7 @@ async def tag(body: TagRequest, call: Caller) -> Response:
     return await call.reply([result.value for result in results.items], results, single=single)
 
 
-@router.post("/answer", **documented("The best answer", Answered, tag=_TAG))
+@router.post("/answer", **documented("The best answer", tag=_TAG))
 async def answer(body: AnswerRequest, call: Caller) -> Response:
     """The best answer in one of the documents, which are read in full."""
     engine = call.engine(body.model, "answer")
@@ -93,13 +88,13 @@ async def answer(body: AnswerRequest, call: Caller) -> Response:
     return await call.reply([best], results, single=True)
 
 
-@router.post("/attention", **documented("Attention maps", Attention, tag=_TAG))
+@router.post("/attention", **documented("Attention maps", tag=_TAG))
 async def attention(body: AttentionRequest, call: Caller) -> Response:
     """The exact attention maps of a text or a pair; each row sums to 1."""
     engine = call.engine(body.model, "attention")
     text: Text = body.inputs if isinstance(body.inputs, str) else tuple(body.inputs)  # type: ignore[assignment]
     call.check([text], "inputs")
-    limit = min(engine.predictor.max_length, call.settings.max_attention_tokens)
+    limit = min(engine.predictor.max_length, _MAX_ATTENTION_TOKENS)
     content = await call.in_pool(engine, lambda: _tokens(engine, text, limit))
     count = len(content["tokens"])
     if count > _MAX_TOKENS_ALL_HEADS and body.layers is None and body.heads is None:
@@ -112,7 +107,7 @@ async def attention(body: AttentionRequest, call: Caller) -> Response:
     layers = _numbers("layers", body.layers, config.num_hidden_layers)
     heads = _numbers("heads", body.heads, config.attention.heads)
     size = len(layers) * len(heads) * count**2 * _BYTES_PER_NUMBER
-    most = call.settings.max_response_bytes
+    most = shared.MAX_RESPONSE_BYTES
     if size > most:
         raise Refusal(
             413,

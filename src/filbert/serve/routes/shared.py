@@ -24,6 +24,10 @@ _T = TypeVar("_T")
 # Bytes of JSON written before other requests get a turn on the event loop.
 _BYTES_PER_TURN = 1_000_000
 
+# Most characters in one text, and most bytes of an answer that has not one vector per text.
+MAX_CHARACTERS = 500_000
+MAX_RESPONSE_BYTES = 32_000_000
+
 # Characters that the tokeniser reads repeatedly for one request, some seconds of its time.
 _MAX_REPEATED = 10_000_000
 
@@ -40,14 +44,11 @@ _REFUSALS = {
 }
 
 
-def documented(
-    summary: str, model: Any, *, tag: str, error_model: Any = ErrorReply
-) -> dict[str, Any]:
+def documented(summary: str, *, tag: str, error_model: Any = ErrorReply) -> dict[str, Any]:
     """Keyword arguments that give a route its entry in /openapi.json."""
     responses: dict[int | str, dict[str, Any]] = {
         status: {"model": error_model, "description": text} for status, text in _REFUSALS.items()
     }
-    responses[200] = {"model": model, "description": summary}
     return {"summary": summary, "responses": responses, "tags": [tag]}
 
 
@@ -109,7 +110,7 @@ class Call:
         """
         if not texts:
             raise Refusal(400, f"`{name}` cannot be empty.")
-        most, longest = self.settings.max_inputs, self.settings.max_characters
+        most, longest = self.settings.max_inputs, MAX_CHARACTERS
         if len(texts) > most:
             raise Refusal(
                 413, f"`{name}` has {len(texts):,} inputs; at most {most:,} are allowed at once."
@@ -158,7 +159,7 @@ class Call:
                 )
 
     async def reply(self, content: Any, results: Results, *, single: bool = False) -> Response:
-        """An answer of at most `max_response_bytes`, from JSON or from JSON values.
+        """An answer of at most `MAX_RESPONSE_BYTES`, from JSON or from JSON values.
 
         Args:
             content: JSON as bytes, or a list of values.
@@ -166,7 +167,7 @@ class Call:
             single: Whether to send the only element of the list instead of the list.
         """
         if not isinstance(content, bytes):
-            parts = await json_parts(content, self.settings.max_response_bytes)
+            parts = await json_parts(content, MAX_RESPONSE_BYTES)
             content = parts[0] if single else json_list(parts)
         times = results.times
         seconds = {
@@ -209,7 +210,7 @@ async def json_parts(
         parts.append(_json_of(value, as_base64=as_base64, digits=digits))
         length += len(parts[-1])
         if most is not None and length > most:
-            raise too_large(most)
+            raise too_large()
         if length - written > _BYTES_PER_TURN:
             written = length
             await asyncio.sleep(0)
@@ -237,9 +238,11 @@ def json_list(parts: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-def too_large(most: int) -> Refusal:
-    """The refusal of an answer with more than `most` bytes."""
-    return Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")
+def too_large() -> Refusal:
+    """The refusal of an answer with more than `MAX_RESPONSE_BYTES`."""
+    return Refusal(
+        413, f"The answer is larger than {MAX_RESPONSE_BYTES:,} bytes. Ask for less at once."
+    )
 
 
 def _not_finite() -> Refusal:

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from filbert.data.texts import cleaned
 from filbert.serve.engine import Engine, Results
 from filbert.serve.errors import Refusal
+from filbert.serve.routes import shared
 from filbert.serve.routes.shared import (
     Call,
     Caller,
@@ -33,11 +34,8 @@ from filbert.serve.schema import (
     EmbedRequest,
     PredictRequest,
     Prompted,
-    Rank,
     RerankRequest,
-    Score,
     SimilarityRequest,
-    Token,
     TokenizeRequest,
     Truncation,
 )
@@ -53,7 +51,7 @@ _BYTES_PER_NUMBER = 9
 _ADVICE = ", or send truncate: true"
 
 
-@router.post("/embed", **documented("One vector per text", list[list[float]], tag=_TAG))
+@router.post("/embed", **documented("One vector per text", tag=_TAG))
 async def embed(body: EmbedRequest, call: Caller) -> Response:
     """One vector per text, of unit length unless `normalize` is false."""
     engine = call.engine(body.model, "embed")
@@ -72,7 +70,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
     return await call.reply(json_list(await json_parts(vectors)), results)
 
 
-@router.post("/embed_all", **documented("One matrix per text", list[list[list[float]]], tag=_TAG))
+@router.post("/embed_all", **documented("One matrix per text", tag=_TAG))
 async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     """One vector per token of the last layer, special tokens included."""
     engine = call.engine(body.model, "embed")
@@ -80,12 +78,12 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     call.check(texts, "inputs")
     # Refuse before the model runs what would be too large.
     bytes_per_token = engine.predictor.vector_size("none") * _BYTES_PER_NUMBER
-    most = call.settings.max_response_bytes // bytes_per_token
+    most = shared.MAX_RESPONSE_BYTES // bytes_per_token
     results = await _vectors(call, engine, texts, body, pooling="none", max_tokens=most)
     return await call.reply([result.value for result in results.items], results)
 
 
-@router.post("/similarity", **documented("One cosine per sentence", list[float], tag=_TAG))
+@router.post("/similarity", **documented("One cosine per sentence", tag=_TAG))
 async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     """The cosine of the source sentence with each of the others."""
     options = body.parameters or Prompted()
@@ -99,7 +97,7 @@ async def similarity(body: SimilarityRequest, call: Caller) -> Response:
 
 @router.post(
     "/predict",
-    **documented("Labels and scores, best first", list[Score] | list[list[Score]], tag=_TAG),
+    **documented("Labels and scores, best first", tag=_TAG),
 )
 async def predict(body: PredictRequest, call: Caller) -> Response:
     """Every label with its probability, best first; a regression gives its value."""
@@ -124,7 +122,7 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
     return await call.reply(scores, results, single=single)
 
 
-@router.post("/rerank", **documented("Texts by relevance, best first", list[Rank], tag=_TAG))
+@router.post("/rerank", **documented("Texts by relevance, best first", tag=_TAG))
 async def rerank(body: RerankRequest, call: Caller) -> Response:
     """Indices of the texts with their scores, best first.
 
@@ -151,14 +149,14 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
     return await call.reply(ranks, results)
 
 
-@router.post("/tokenize", **documented("Tokens of each text", list[list[Token]], tag=_TAG))
+@router.post("/tokenize", **documented("Tokens of each text", tag=_TAG))
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
     """Every token with its place in the text; nothing is cut."""
     engine = call.engine(body.model, "tokenize")
     texts = as_list(body.inputs)
     call.check(texts, "inputs")
     texts = [prompted(engine, body.prompt_name, text) for text in texts]
-    most, tokenizer = call.settings.max_response_bytes, engine.predictor.tokenizer
+    most, tokenizer = shared.MAX_RESPONSE_BYTES, engine.predictor.tokenizer
 
     def write() -> bytes:
         lists, size = [], 0
@@ -170,18 +168,18 @@ async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
                     tokens.append(to_json(token))
                     size += len(tokens[-1])
                 if size > most:
-                    raise too_large(most)
+                    raise too_large()
             lists.append(json_list(tokens))
         return json_list(lists)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
 
 
-@router.post("/decode", **documented("One text per list of ids", list[str], tag=_TAG))
+@router.post("/decode", **documented("One text per list of ids", tag=_TAG))
 async def decode(body: DecodeRequest, call: Caller) -> Response:
     """The text of each list of token ids."""
     engine = call.engine(body.model, "tokenize")
-    most, tokenizer = call.settings.max_response_bytes, engine.predictor.tokenizer
+    most, tokenizer = shared.MAX_RESPONSE_BYTES, engine.predictor.tokenizer
     nested = all(isinstance(part, list) for part in body.ids)
     lists: list[Any] = list(body.ids) if nested else [body.ids]
     call.check(lists, "ids")
@@ -194,7 +192,7 @@ async def decode(body: DecodeRequest, call: Caller) -> Response:
             texts.append(str(tokenizer.backend.decode(list(ids), skip_special_tokens=skip)))
             size += len(texts[-1])
             if size > most:
-                raise too_large(most)
+                raise too_large()
         return to_json(texts)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
