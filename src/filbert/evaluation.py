@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from filbert.tasks.rows import complete_predictions, read_task_rows
 
 log = logging.getLogger(__name__)
 
+# Receives the task, the expected answers and the predictions.
+OnAnswers = Callable[[Task, list[Any], list[dict[str, Any]]], None]
+
 
 def evaluate_model(
     predictor: Predictor,
@@ -31,6 +34,7 @@ def evaluate_model(
     out: Path | None = None,
     *,
     max_length: int | None = None,
+    on_answers: OnAnswers | None = None,
 ) -> dict[str, Any]:
     """The task's metrics on the rows of a file, or those of filled masks on text.
 
@@ -42,6 +46,7 @@ def evaluate_model(
         names: of its columns.
         out: a folder for metrics.json and what else the task writes.
         max_length: of text, tokens of a row; those of the model's pre-training when not given.
+        on_answers: called with what the metrics are computed from, if the model has a task.
 
     Raises:
         ConfigError: the model has neither a task head nor a masked-LM head.
@@ -82,6 +87,8 @@ def evaluate_model(
             f"{len(predictions):,}",
             predictor.max_length,
         )
+    if on_answers is not None:
+        on_answers(task, gold, predictions)
     return _measured(task, gold, predictions, out)
 
 
@@ -151,6 +158,7 @@ def score_predictions(
     names: ColumnNames,
     out: Path | None = None,
     null_odds: str | None = None,
+    on_answers: OnAnswers | None = None,
 ) -> dict[str, Any]:
     """The task's metrics for predictions made elsewhere.
 
@@ -162,6 +170,7 @@ def score_predictions(
         names: the columns of `data`.
         out: a folder for metrics.json and what else the task writes.
         null_odds: with answers by id: SQuAD's JSON of how sure there is none, by the same ids.
+        on_answers: as for `evaluate_model`; not called for answers by id.
 
     Raises:
         ConfigError: `null_odds` without answers by id.
@@ -185,7 +194,10 @@ def score_predictions(
     for row, answer in zip(rows, answers, strict=True):
         _check_order(row, answer)
     task, checked = complete_predictions(task, rows, answers)
-    return _measured(task, [task.gold(row) for row in rows], checked, out)
+    gold = [task.gold(row) for row in rows]
+    if on_answers is not None:
+        on_answers(task, gold, checked)
+    return _measured(task, gold, checked, out)
 
 
 def _check_order(row: Row, answer: Row) -> None:

@@ -47,6 +47,29 @@ def test_auto_never_means_int8_and_asking_for_it_does(film_run):
     assert found == {"auto": False, "bf16": False, "float32": False, "int8": True}
 
 
+def test_evaluate_prints_a_row_per_label_their_means_and_the_confusions(call, tmp_path):
+    rows, answers = tmp_path / "rows.csv", tmp_path / "answers.csv"
+    rows.write_text("text,label\n" + "1,a\n2,a\n3,a\n4,b\n5,c\n")
+    answers.write_text("text,label\n" + "1,a\n2,a\n3,b\n4,b\n5,b\n")
+    scored = ("evaluate", "--task", "classification", "--data", rows, "--predictions", answers)
+    table = [line.split() for line in call(*scored).out.splitlines()]
+    assert ["a", "1.000", "0.667", "0.800", "3"] in table
+    assert ["c", "0.000", "0.000", "0.000", "1"] in table
+    # By hand: the mean of F1 0.8, 0.5 and 0, and the same weighted by 3, 1 and 1 rows.
+    assert ["macro", "mean", "0.444", "0.556", "0.433", "5"] in table
+    assert ["weighted", "mean", "0.667", "0.600", "0.580", "5"] in table
+    assert ["a", "2", "1", "0"] in table, "a row of the confusion matrix"
+
+
+def test_many_labels_give_the_most_frequent_confusions(call, tmp_path):
+    rows, answers = tmp_path / "rows.csv", tmp_path / "answers.csv"
+    labels = [f"l{number:02}" for number in range(13)]
+    rows.write_text("text,label\n" + "".join(f"t,{one}\n" for one in [*labels, "l05", "l05"]))
+    answers.write_text("text,label\n" + "".join(f"t,{one}\n" for one in [*labels, "l06", "l06"]))
+    done = call("evaluate", "--task", "classification", "--data", rows, "--predictions", answers)
+    assert "l05 l06 2" in [" ".join(line.split()) for line in done.out.splitlines()]
+
+
 def test_int8_that_nobody_has_measured_is_told_of_unless_it_is_being_measured(
     call, unmeasured_model, films
 ):

@@ -27,6 +27,7 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
+    from filbert.evaluation import OnAnswers
     from filbert.inference.precision import MetricChange, PrecisionLoss
 
 # Options of the task that also a model with a task of its own takes.
@@ -79,6 +80,7 @@ def evaluate(
         _check_comparison(data, backend)
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
     loss = None
+    answered: list[tuple[Any, ...]] = []
     if model is not None:
         loading: dict[str, Any] = {
             "backend": backend,
@@ -87,7 +89,14 @@ def evaluate(
             "null_threshold": null_threshold,
         }
         metrics, loss = _evaluate_model(
-            model, data, flags, _folder(out), precision=precision, against=against, loading=loading
+            model,
+            data,
+            flags,
+            _folder(out),
+            precision=precision,
+            against=against,
+            loading=loading,
+            on_answers=lambda *what: answered.append(what),
         )
     else:
         from filbert.evaluation import score_predictions
@@ -95,9 +104,24 @@ def evaluate(
         assert task is not None and predictions is not None
         scored = task_class(task).from_options(flags.task, flags.columns)
         metrics = score_predictions(
-            scored, data, predictions, flags.columns, _folder(out), null_odds
+            scored,
+            data,
+            predictions,
+            flags.columns,
+            _folder(out),
+            null_odds,
+            on_answers=lambda *what: answered.append(what),
         )
-    _print_metrics(metrics, () if loss is None else loss.changes, against, json=json)
+    changes = () if loss is None else loss.changes
+    if json:
+        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
+        print_json(metrics if against is None else metrics | {"against": {against: losses}})
+    else:
+        _print_metrics(metrics, changes, against)
+        from filbert.cli.label_tables import print_labels
+
+        for what in answered:
+            print_labels(metrics, *what)
     if loss is not None and max_loss is not None:
         loss.check(max_loss, f"{model} in {precision} on {data}", precision)
 
@@ -151,6 +175,7 @@ def _evaluate_model(
     precision: str,
     against: str | None,
     loading: dict[str, Any],
+    on_answers: OnAnswers,
 ) -> tuple[dict[str, Any], PrecisionLoss | None]:
     """Return the metrics of a model, and the loss of each compared with a second precision."""
     from filbert.evaluation import evaluate_model, metric_names, with_positive_class
@@ -168,7 +193,9 @@ def _evaluate_model(
     if against is None:
         warn_of_int8(predictor)
     length = loading["max_length"]
-    metrics = evaluate_model(predictor, data, flags.columns, folder, max_length=length)
+    metrics = evaluate_model(
+        predictor, data, flags.columns, folder, max_length=length, on_answers=on_answers
+    )
     if against is None:
         return metrics, None
     predictor = Predictor.load(model, precision=against, **loading)
@@ -179,16 +206,14 @@ def _evaluate_model(
 
 
 def _print_metrics(
-    metrics: dict[str, Any], changes: Sequence[MetricChange], against: str | None, *, json: bool
+    metrics: dict[str, Any], changes: Sequence[MetricChange], against: str | None
 ) -> None:
     """Print one metric a line; with `against`, its value in that precision and the loss."""
-    if json:
-        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
-        print_json(metrics if against is None else metrics | {"against": {against: losses}})
-        return
     by_name = {change.name: change for change in changes}
     rows = []
-    for name, value in _flat(metrics):
+    for name, value in metrics.items():
+        if isinstance(value, dict | list):
+            continue
         row = [name, f"{value:.4f}" if isinstance(value, float) else str(value)]
         if against is not None:
             change = by_name.get(name)
@@ -196,13 +221,6 @@ def _print_metrics(
         rows.append(row)
     headings = ["metric", "value", *([] if against is None else [against, "worse by"])]
     print_table(headings, rows, texts=[0])
-
-
-def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for name, value in metrics.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{name} ")
-        else:
-            rows.append((prefix + name, value))
-    return rows
+    if metrics.get("left_out"):
+        names = ", ".join(metrics["left_out"])
+        print(f"not in the mean areas, because their rows have one class: {names}")
