@@ -230,7 +230,7 @@ from filbert.text import learning
 from filbert.text.learning import LearnOptions, learn
 def documents():
     pick = random.Random(0)
-    for _ in range(3000):
+    for _ in range(2000):
         yield [" ".join("".join(pick.choices("abcdefghijklm", k=9)) for _ in range(100))]
 learning.MAX_MEMORY = int(sys.argv[2])
 found = learn(documents, LearnOptions(kind=sys.argv[1], size=300))
@@ -244,7 +244,7 @@ print(found.share.rate, 1024 * int(status.split("VmHWM:")[1].split()[0]))
 def test_the_whole_process_stays_within_the_memory_that_was_allowed(kind):
     if not os.path.exists("/proc/self/status"):
         pytest.skip("no /proc here to ask for the peak")
-    bound = memory_needed(kind, 30_000, 9 * 30_000)
+    bound = memory_needed(kind, 20_000, 9 * 20_000)
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_SCRIPT, kind, str(bound)],
         capture_output=True, text=True, check=True,

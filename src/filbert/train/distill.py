@@ -176,7 +176,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     rows = read_rows(options, task, begin, teacher, device)
     loader = Loader(
         rows.examples,
-        batch_size=options.train.batch_size,
+        batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
@@ -286,7 +286,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     loss, run, parallel = pair.options.loss, pair.options.run, pair.parallel
     options = dataclasses.replace(
         pair.options.train,
-        lr=loss.hidden_lr or pair.options.train.lr,
+        lr=loss.hidden_lr or pair.options.train.peak_lr,
         schedule=loss.hidden_schedule or pair.options.train.schedule,
         warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
         metric=None,
@@ -325,7 +325,7 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     seconds = options.time_seconds
     return dataclasses.replace(
         options,
-        epochs=options.epochs * share,
+        epochs=options.num_epochs * share,
         steps=None if options.steps is None else max(1, round(options.steps * share)),
         time=None if seconds is None else f"{seconds * share:.6f}s",
     )

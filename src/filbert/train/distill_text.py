@@ -108,7 +108,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         corpora["train"],
         tokenizer,
         objective,
-        batch_size=options.train.batch_size,
+        batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )

@@ -78,12 +78,12 @@ def new_optimizer(
     if chosen == "muon":
         device = next(iter(model.parameters())).device
         dtype = _product_dtype(device, precision)
-        return Muon(groups, lr=options.lr, betas=betas, eps=eps, dtype=dtype)
+        return Muon(groups, lr=options.peak_lr, betas=betas, eps=eps, dtype=dtype)
     if chosen in ("bert_adam", "lamb"):
         adapts = chosen == "lamb"
-        return BertAdam(groups, lr=options.lr, betas=betas, eps=eps, adapts=adapts)
+        return BertAdam(groups, lr=options.peak_lr, betas=betas, eps=eps, adapts=adapts)
     assert chosen == "adamw", chosen
-    return torch.optim.AdamW(groups, lr=options.lr, betas=betas, eps=eps, fused=True)
+    return torch.optim.AdamW(groups, lr=options.peak_lr, betas=betas, eps=eps, fused=True)
 
 
 def _parts(name: str, parameter: Tensor) -> int:

@@ -299,7 +299,7 @@ def _phases(
         corpus,
         tokenizer,
         objective,
-        batch_size=train.batch_size,
+        batch_size=train.rows_per_step,
         max_tokens=max_tokens,
         seed=options.run.seed,
         batch_start=phases.batch_start,
@@ -318,7 +318,7 @@ def _phases(
         corpus,
         tokenizer,
         longer,
-        batch_size=phases.second_batch_size or max(1, round(train.batch_size / ratio)),
+        batch_size=phases.second_batch_size or max(1, round(train.rows_per_step / ratio)),
         max_tokens=max_tokens,
         # A seed of its own, so that the order of the rows differs from the first phase.
         seed=options.run.seed + 1,

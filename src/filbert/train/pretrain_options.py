@@ -137,9 +137,9 @@ class PretrainOptions:
                 f"pair is {self.objective.pair!r}; replaced-token detection has no pair objective."
             )
         start = self.phases.batch_start
-        if start is not None and start > self.train.batch_size:
+        if start is not None and start > self.train.rows_per_step:
             raise ConfigError(
-                f"batch_start is {start}; it must be from 1 to {self.train.batch_size}."
+                f"batch_start is {start}; it must be from 1 to {self.train.rows_per_step}."
             )
         if self.run.seeds != 1:
             raise ConfigError("seeds is for fine-tuning; leave it out.")

@@ -50,7 +50,7 @@ _FREE = (
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
     "hidden_lr", "hidden_schedule", "new_head", "separator",
-    "data", "group_column", "split_seed",
+    "data", "group_column", "split_seed", "encoding", "folds", "fold",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
