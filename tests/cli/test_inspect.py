@@ -10,51 +10,34 @@ from filbert.inference.predictor import Predictor
 from filbert.inspect.explain import explain
 
 
-def test_inspect_writes_a_page_and_prints_a_map(call, tiny_model, tmp_path):
+def test_inspect_writes_a_page(call, tiny_model, tmp_path):
     page = tmp_path / "page.html"
     done = call(
-        "inspect", tiny_model, "he was greatly good", "playing", "--out", page, "--text",
-        "--layer", 1, "--head", 2, "--words", "--and-text", "a film", "--neurons", "1.2",
+        "inspect", tiny_model, "he was greatly good", "playing", "--out", page,
+        "--layer", 1, "--head", 2, "--and-text", "a film",
     )  # fmt: skip
     assert done.status == 0, done.err
     assert f"Wrote {page} (0." in done.err
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    lines = done.out.splitlines()
-    assert lines[0] == "model, layer 1, head 2: per cent of each row's attention"
-    assert lines[5].split()[:2] == ["4", "greatly"]
-    for line in lines[2:8]:
-        # Rounded to whole per cent.
-        assert sum(map(int, line.split()[2:])) in range(96, 105)
-
-
-def test_a_map_that_is_too_wide_names_the_largest_weights(call, tiny_model, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    done = call("inspect", tiny_model, "the film was good " * 5, "--text")
-    assert "attends to" in done.out and max(map(len, done.out.splitlines()[1:])) <= 60
 
 
 def test_one_of_the_texts_may_come_from_stdin(call, tiny_model):
-    done = call("inspect", tiny_model, "a film", "-", "--text", stdin="a play\n")
-    assert [line.split()[1] for line in done.out.splitlines()[2:]] == [
-        "[CLS]", "a", "film", "[SEP]", "a", "play", "[SEP]",
-    ]  # fmt: skip
+    done = call("inspect", tiny_model, "a film", "-", "--out", "-", stdin="a play\n")
+    assert '["a film", "a play"]' in done.out
 
 
 def test_a_long_text_is_cut_when_asked_and_reported(call, tiny_model):
-    done = call("inspect", tiny_model, "the film " * 300, "--text", "--max-length", 9)
+    done = call("inspect", tiny_model, "the film " * 300, "--out", "-", "--max-length", 9)
     assert (done.status, done.err) == (0, "model reads the first 9 of 602 tokens.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["a film"], "Write a page with --out"),
-        (["", "--text"], "The text is empty. Give a sentence."),
-        (["the film " * 300, "--text"], "The text has 602 tokens, model reads 64."),
-        (["a film", "--text", "--neurons", "3"], "--neurons '3' is not a head"),
-        (["a film", "--text", "--layer", "7"], "layer 7 is not in 0..1"),
-        (["-", "--and-text", "-", "--text"], "Only one of the texts can come from stdin."),
-        (["a film", "--text", "--out", "-"], "--text and --out - both go to stdout"),
+        (["", "--out", "-"], "The text is empty. Give a sentence."),
+        (["the film " * 300, "--out", "-"], "The text has 602 tokens, model reads 64."),
+        (["a film", "--out", "-", "--layer", "7"], "layer 7 is not in 0..1"),
+        (["-", "--and-text", "-", "--out", "-"], "Only one of the texts can come from stdin."),
     ],
 )
 def test_a_bad_call_of_inspect_gets_one_sentence(call, tiny_model, arguments, sentence):

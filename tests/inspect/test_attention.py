@@ -18,8 +18,7 @@ from filbert.inspect import attention
 from filbert.inspect.attention import (
     attention_and_vectors,
     attention_maps,
-    mean_map,
-    merge_words,
+    check_head,
     number_words,
     readable_tokens,
     view_text,
@@ -170,24 +169,6 @@ def test_a_pair_is_shown_with_its_tokens_words_and_exact_weights(predictor):
     assert torch.equal(torch.from_numpy(view.maps), attention_maps(predictor.model, batch)[0])
 
 
-def test_the_attention_of_words_is_that_of_clark_and_others_by_hand():
-    maps = np.array([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
-    # To the second word, tokens 1 and 2: the sum. From it: the mean.
-    wanted = [[0.5, 0.5], [0.25, 0.75]]
-    np.testing.assert_allclose(merge_words(maps, np.array([0, 1, 1])), wanted)
-    np.testing.assert_array_equal(merge_words(maps, np.arange(3)), maps)
-
-
-def test_one_head_is_chosen_or_the_mean_over_what_is_left_open(predictor):
-    view = view_text(predictor, "the film was good", name="tiny")
-    np.testing.assert_array_equal(mean_map(view, 1, 2), view.maps[1, 2])
-    np.testing.assert_allclose(mean_map(view, None, 2), view.maps[:, 2].mean(0), atol=1e-7)
-    np.testing.assert_allclose(mean_map(view, 1, None), view.maps[1].mean(0), atol=1e-7)
-    for layer, head, sentence in ((2, 0, "layer 2 is not in 0..1"), (0, -1, "head -1 is not in")):
-        with pytest.raises(ConfigError, match=sentence):
-            mean_map(view, layer, head)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -198,7 +179,7 @@ def test_one_head_is_chosen_or_the_mean_over_what_is_left_open(predictor):
     ],
     ids=["pruned", "albert", "causal", "modernbert"],
 )
-def test_every_kind_of_model_is_shown_and_the_mean_is_over_heads_that_it_has(tiny, fields):
+def test_every_kind_of_model_is_shown(tiny, fields):
     torch.manual_seed(0)
     config = EncoderConfig.of(
         vocab_size=tiny.vocab_size, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
@@ -208,17 +189,13 @@ def test_every_kind_of_model_is_shown_and_the_mean_is_over_heads_that_it_has(tin
     initialize(encoder, 0.2)
     view = view_text(Predictor(Model(encoder), tiny), "the film was very good", name="drawn")
     assert view.queries_keys.shape[:3] == (3, 2, 4)
-    choices = [(None, None), (1, None), (None, 2), (0, 3)]
-    for layer, head in choices:
-        np.testing.assert_allclose(mean_map(view, layer, head).sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(view.maps[~view.is_pruned].sum(-1), 1, atol=1e-6)
     if "heads_per_layer" not in fields:
         assert not view.is_pruned.any()
         return
     assert view.is_pruned.tolist() == [[False] * 4, [False] + [True] * 3, [False] * 3 + [True]]
-    np.testing.assert_array_equal(mean_map(view, 1, None), view.maps[1, 0])
-    np.testing.assert_allclose(mean_map(view, None, 3), view.maps[0, 3])
     with pytest.raises(ConfigError, match="head 2 of layer 1 of drawn was pruned"):
-        mean_map(view, 1, 2)
+        check_head(view, 1, 2)
 
 
 def test_more_attention_than_fits_is_refused_with_a_length_that_does(predictor, monkeypatch):

@@ -19,7 +19,6 @@ from filbert.model.heads import Model
 from filbert.tasks.classification import Classification
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
-from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
 
@@ -178,19 +177,6 @@ def test_the_value_of_a_tag_is_its_log_odds_at_the_first_token_of_the_word(drawn
         assert one.value == pytest.approx(float(log_odds(logits[row], 2)), abs=1e-5)
 
 
-def test_the_value_of_an_answer_is_the_log_odds_of_its_start_and_end(drawn):
-    predictor = drawn("spans", SpanQA())
-    (encoding,) = predictor.tokenizer.encode([PAIR])
-    with torch.inference_mode():
-        logits = predictor.model(module.pack([encoding.input_ids], [encoding.token_type_ids]))
-    # [CLS] was it good ? [SEP] the film was very good ...
-    wanted = log_odds(logits[:, 0], 9) + log_odds(logits[:, 1], 10)
-    one = explain(predictor, PAIR, target="very good", method="leave-one-out")
-    assert one.value == pytest.approx(float(wanted), abs=1e-5)
-    usual = find_target(predictor, PAIR)
-    assert usual.label == predictor.answer(*PAIR)["answer"]
-
-
 def test_json_holds_every_word_with_its_place(by_method):
     for method, one in by_method.items():
         content = one.to_dict()
@@ -227,10 +213,6 @@ def test_items_that_cannot_be_explained_are_refused(classifier, drawn):
         explain(classifier, "film " * 99)
     with pytest.raises(InputError, match="The text is empty"):
         explain(classifier, " ")
-    with pytest.raises(InputError, match="question and its context"):
-        explain(drawn("spans", SpanQA()), TEXT)
-    with pytest.raises(ConfigError, match="does not occur in the context"):
-        explain(drawn("spans", SpanQA()), PAIR, target="play")
     with pytest.raises(ConfigError, match="neither a word of the text nor a number in 1..2"):
         explain(drawn("tokens", TAGS), "the film", word="play")
     with pytest.raises(ConfigError, match="This model has no task"):

@@ -75,7 +75,6 @@ def test_a_page_opens_at_the_head_that_looks_at_other_words(predictor):
         ({"text": ["a film"] * 7}, "7 texts make 7 views; at most 6"),
         ({"text": []}, "at least one model and one text"),
         ({"text": ["a", "b"], "text_b": "c"}, "second text of one pair"),
-        ({"neurons": [(2, 0)]}, "no head 0 in layer 2"),
         ({"layer": 2}, r"layer 2 is not in 0\.\.1"),
         ({"head": 4}, r"head 4 is not in 0\.\.3"),
     ],
@@ -134,7 +133,7 @@ def test_queries_and_keys_come_back_within_half_a_step():
 def test_a_short_text_is_kept_as_finely_as_can_be_with_all_vectors():
     stored = plan_storage([view(softmaxed(2, 2, 3, 9, 9))])
     assert stored.levels == 65535
-    assert stored.has_vectors[0].all()
+    assert stored.has_vectors
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0])
@@ -142,9 +141,8 @@ def test_a_twelfth_of_a_long_page_takes_a_twelfth_of_the_room(scale, monkeypatch
     # One of twelve layers, at 512 tokens. Steps that are pure noise are worse than any model's.
     monkeypatch.setattr(page, "BUDGET", page.BUDGET / 12)
     one = view(softmaxed(scale, 1, 12, 512, 512), 64)
-    stored = plan_storage([one], [(0, 5), (7, 0)])
+    stored = plan_storage([one])
     assert stored.levels >= 127
-    assert np.argwhere(stored.has_vectors[0]).tolist() == [[0, 5]]
+    assert not stored.has_vectors
     size = sum(map(len, pack_maps(one.maps, stored.levels)))
-    size += len(pack_vectors(one.queries_keys[0, :, 5]).text)
     assert size <= page.BUDGET

@@ -52,12 +52,6 @@ def test_declared_labels_keep_their_order_and_refuse_others_with_file_and_line()
         fitted("yes", "no", "maybe", labels=("yes", "no"))
 
 
-def test_a_label_that_training_never_saw_is_refused_in_dev():
-    task = fitted("a", "b")
-    with pytest.raises(InputError, match="dev.csv:9: label 'c'"):
-        task.gold(Row({"text": "x", "label": "c"}, "dev.csv", 9))
-
-
 @pytest.mark.parametrize("label", [None, "", " "])
 def test_a_missing_label_is_refused_with_file_and_line(label):
     with pytest.raises(InputError, match=r"train.csv:3: no label"):

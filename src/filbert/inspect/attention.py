@@ -217,21 +217,6 @@ def _character_groups(text: str) -> list[int]:
     return groups
 
 
-def merge_words(maps: np.ndarray, word_of_token: np.ndarray) -> np.ndarray:
-    """Turn attention between tokens, (..., n, n), into attention between w words, (..., w, w).
-
-    Attention to a word is the sum over its tokens, attention from a word the mean over its tokens.
-    Source: Clark et al. 2019, section 4.1.
-
-    Args:
-        maps: Float.
-        word_of_token: int (n,), from 0.
-    """
-    belongs = np.zeros((maps.shape[-1], int(word_of_token.max()) + 1), dtype=maps.dtype)
-    belongs[np.arange(len(word_of_token)), word_of_token] = 1
-    return np.asarray((belongs / belongs.sum(0)).T @ (maps @ belongs))
-
-
 # One text
 
 
@@ -368,21 +353,6 @@ def check_head(view: View, layer: int | None, head: int | None) -> None:
     if head is not None and view.is_pruned[_slice(layer), head].all():
         where = "every layer" if layer is None else f"layer {layer}"
         raise ConfigError(f"head {head} of {where} of {view.model} was pruned.")
-
-
-def mean_map(view: View, layer: int | None, head: int | None) -> np.ndarray:
-    """Average the maps of a layer and head, float (n, n); None averages over all of them.
-
-    Pruned heads are left out.
-
-    Raises:
-        ConfigError: The layer or head does not exist.
-    """
-    check_head(view, layer, head)
-    layers, heads = _slice(layer), _slice(head)
-    count = int((~view.is_pruned[layers, heads]).sum())
-    mean: np.ndarray = view.maps[layers, heads].sum((0, 1)) / count
-    return mean
 
 
 def _slice(number: int | None) -> slice:

@@ -22,7 +22,6 @@ from filbert.data.conll import sentence_of, spread
 from filbert.errors import ConfigError, InputError, checked_keywords, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
-from filbert.inspect.neighbours import rows_within
 from filbert.model.config import RotaryPositions
 from filbert.model.heads import Head, HeadInput, Model
 from filbert.tasks.base import Task
@@ -73,7 +72,7 @@ class ExplainedScore:
     Attributes:
         task: Name of the task.
         description: The answer in words, such as '"toxic" with probability 0.91'.
-        label: The label, tag or answer; None for a number.
+        label: The label or tag; None for a number.
         unit: Unit of the number: "log-odds" or "value".
         names: Names of the texts.
         texts: One or two texts, as the model reads them.
@@ -214,7 +213,7 @@ def explain(
         method: "integrated-gradients" (Sundararajan et al. 2017), "gradient" times input (Shrikumar
             et al. 2017) or "leave-one-out" (Li et al. 2016). The first and the last replace words
             by the mask token, or by a zero vector if the vocabulary has none.
-        target: Label, tag or answer to explain; the model's own answer if None.
+        target: Label or tag to explain; the model's own answer if None.
         word: For tagging the word or its number from 1; the first word with a tag if None.
         steps: Points of the integral (Gauss-Legendre); STEPS if None.
 
@@ -257,8 +256,7 @@ def find_target(
     """Turn the model's answer about an item into one number.
 
     Classification: log-odds of a label at the model's temperature. Regression: the value. Tagging:
-    log-odds of a tag at one word. Question answering: log-odds of the answer's first token as the
-    start plus those of its last token as the end.
+    log-odds of a tag at one word.
 
     Raises:
         ConfigError: The model has no such task, or `target` or `word` does not fit.
@@ -271,14 +269,12 @@ def find_target(
         raise ConfigError("--word is for tagging models. Leave it out.")
     if task is not None and kind == "tokens":
         return _tag_target(predictor, task, item, target, word)
-    if task is not None and kind == "spans":
-        return _answer_target(predictor, task, item, target)
     if task is not None and kind == "sequence":
         return _sequence_target(predictor, task, item, target)
     name = "no task" if task is None else f"the task {task.spec.name}"
     raise ConfigError(
-        f"This model has {name}. Answers of classification, regression, tagging and span_qa "
-        "models are explained."
+        f"This model has {name}. Answers of classification, regression and tagging models are "
+        "explained."
     )
 
 
@@ -369,40 +365,6 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
         return int(name) - 1
     raise ConfigError(
         f"--word {printable(name)!r} is neither a word of the text nor a number in 1..{len(words)}."
-    )
-
-
-def _answer_target(
-    predictor: Predictor, task: Task, item: Any, asked: str | None
-) -> ExplainedScore:
-    if isinstance(item, str):
-        raise InputError("Give a question and its context, not one text.")
-    row = row_of_value(task, item, 0)
-    texts = (row.values["question"], row.values["context"])
-    if not all(text.strip() for text in texts):
-        raise InputError("The question or the context is empty.")
-    encoding = _encode(predictor, texts)
-    (answer,) = predictor.predict_rows([row])
-    start, end, text = answer["start"], answer["end"], answer["answer"]
-    if asked is not None:
-        start = texts[1].find(asked)
-        end, text = start + len(asked), asked
-        if start < 0 or not asked.strip():
-            raise ConfigError(f"--target {printable(asked)!r} does not occur in the context.")
-    # The score of "no answer" is that of the first token.
-    rows = np.zeros(1, np.int64) if start is None else rows_within(encoding, start, end, 1)
-    if not len(rows):
-        raise ConfigError(f"The model has no token for {printable(text)!r} in the context.")
-    first, last = int(rows[0]), int(rows[-1])
-    return _new_target(
-        predictor,
-        texts,
-        encoding,
-        names=("question", "context"),
-        description="no answer" if start is None else _quote(text),
-        label=text,
-        score=lambda out: log_odds(out[..., 0], first) + log_odds(out[..., 1], last),
-        unit="log-odds of start and end",
     )
 
 

@@ -28,7 +28,7 @@ MOST_VIEWS = 6
 LEVELS = (65535, 4095, 1023, 511, 383, 255, 127)
 # Characters of base64 data in a page, so that the whole page is below 10 MB.
 BUDGET = 9_000_000
-# Coarser levels are used only if the queries and keys of all heads are left out.
+# Coarser levels are used only if queries and keys are left out.
 LEAST_LEVELS = 255
 # Weights of one layer from which the compressed size is estimated.
 SAMPLE = 100_000
@@ -46,19 +46,17 @@ class Inspection:
 
     Attributes:
         views: All texts of the first model, then of the next.
-        neurons: (layer, head) pairs whose queries and keys a long page keeps.
         layer, head: Where the page opens.
     """
 
     views: tuple[View, ...]
-    neurons: tuple[tuple[int, int], ...] = ()
     layer: int | None = None
     head: int | None = None
 
     @cached_property
     def html(self) -> str:
         """The self-contained page."""
-        return page_html(self.views, self.neurons, layer=self.layer, head=self.head)
+        return page_html(self.views, layer=self.layer, head=self.head)
 
     def save(self, path: str | Path) -> Path:
         """Write the page.
@@ -94,7 +92,6 @@ def inspect(
     layer: int | None = None,
     head: int | None = None,
     max_length: int | None = None,
-    neurons: Sequence[tuple[int, int]] = (),
     device: str | None = None,
 ) -> Inspection:
     """Show the attention of a model over a text.
@@ -106,8 +103,6 @@ def inspect(
         layer: Layer that the page opens, from 0.
         head: Head that the page opens, from 0. If both are None, see `most_focused_head`.
         max_length: Truncate texts to this many tokens. If None, long texts are refused.
-        neurons: (layer, head) pairs from 0 whose queries and keys the page holds even if those of
-            all heads would make it larger than 10 MB.
         device: "cpu", "cuda" ...; the first GPU if there is one. Loaded models keep theirs.
 
     Returns:
@@ -141,16 +136,7 @@ def inspect(
         for item in items:
             views.append(view_text(predictor, item, name=name, max_length=max_length))
             check_head(views[-1], layer, head)
-    _check_neurons(views, neurons)
-    return Inspection(tuple(views), tuple((one, other) for one, other in neurons), layer, head)
-
-
-def _check_neurons(views: Sequence[View], neurons: Sequence[tuple[int, int]]) -> None:
-    for layer, head in neurons:
-        if not any(
-            0 <= layer < view.maps.shape[0] and 0 <= head < view.maps.shape[1] for view in views
-        ):
-            raise ConfigError(f"There is no head {head} in layer {layer}; both count from 0.")
+    return Inspection(tuple(views), layer, head)
 
 
 def _names(models: Sequence[Any]) -> list[str]:
@@ -176,7 +162,6 @@ def _path(model: Any) -> Path:
 
 def page_html(
     views: Sequence[View],
-    neurons: Sequence[tuple[int, int]] = (),
     *,
     layer: int | None = None,
     head: int | None = None,
@@ -188,14 +173,13 @@ def page_html(
 
     Args:
         views: Shown next to each other in this order.
-        neurons: (layer, head) pairs whose queries and keys are kept in any case.
         layer: Layer that the page opens.
         head: Head that the page opens. A layer alone opens all its heads, a head alone opens the
             middle layer, and neither opens `most_focused_head`.
     """
     if layer is None and head is None:
         layer, head = most_focused_head(views[0])
-    storage = plan_storage(views, neurons)
+    storage = plan_storage(views)
     blobs: dict[str, str] = {}
     about = {
         "levels": storage.levels,
@@ -250,7 +234,8 @@ def _view_facts(view: View, number: int, storage: Storage, blobs: dict[str, str]
     for layer, text in enumerate(pack_maps(view.maps, storage.levels)):
         blobs[f"maps-{number}-{layer}"] = text
     scales = {}
-    for layer, head in np.argwhere(storage.has_vectors[number]).tolist():
+    pairs = np.ndindex(view.maps.shape[:2]) if storage.has_vectors else ()
+    for layer, head in pairs:
         vectors = pack_vectors(view.queries_keys[layer, :, head])
         blobs[f"vectors-{number}-{layer}-{head}"] = vectors.text
         scales[f"{layer}.{head}"] = vectors.scales
@@ -289,43 +274,26 @@ class Storage(NamedTuple):
 
     Attributes:
         levels: Levels of a weight from 0 to 1.
-        has_vectors: For each view which heads keep their queries and keys, bool (L, A).
+        has_vectors: Whether it holds queries and keys.
     """
 
     levels: int
-    has_vectors: list[np.ndarray]
+    has_vectors: bool
 
 
-def plan_storage(views: Sequence[View], neurons: Sequence[tuple[int, int]] = ()) -> Storage:
-    """Choose the finest levels that fit, with queries and keys of all heads if they fit, too.
-
-    Args:
-        views: Views of the page.
-        neurons: (layer, head) pairs that keep queries and keys in any case.
-    """
-    everything = [np.ones(view.maps.shape[:2], dtype=bool) for view in views]
-    named: list[np.ndarray] = [np.zeros(view.maps.shape[:2], dtype=bool) for view in views]
-    for kept in named:
-        for layer, head in neurons:
-            if layer < kept.shape[0] and head < kept.shape[1]:
-                kept[layer, head] = True
+def plan_storage(views: Sequence[View]) -> Storage:
+    """Choose the finest levels that fit, with queries and keys if they fit, too."""
     limit = BUDGET * 3 / 4
     sizes = dict[int, float]()
-    for chosen, least in ((everything, LEAST_LEVELS), (named, LEVELS[-1])):
+    # Queries and keys hardly compress.
+    vectors = sum(view.queries_keys.size for view in views)
+    for size, least in ((vectors, LEAST_LEVELS), (0, LEVELS[-1])):
         for levels in LEVELS:
             if levels not in sizes:
                 sizes[levels] = sum(_maps_size(view.maps, levels) for view in views)
-            if levels >= least and sizes[levels] + _vectors_size(views, chosen) <= limit:
-                return Storage(levels, chosen)
-    return Storage(LEVELS[-1], named)
-
-
-def _vectors_size(views: Sequence[View], chosen: Sequence[np.ndarray]) -> float:
-    """Return the bytes of queries and keys, which hardly compress."""
-    return sum(
-        2.0 * int(some.sum()) * len(view.tokens) * int(view.queries_keys.shape[-1])
-        for view, some in zip(views, chosen, strict=True)
-    )
+            if levels >= least and sizes[levels] + size <= limit:
+                return Storage(levels, has_vectors=size > 0)
+    return Storage(LEVELS[-1], has_vectors=False)
 
 
 def _maps_size(maps: np.ndarray, levels: int) -> float:

@@ -13,12 +13,25 @@ import pytest
 
 import filbert
 from filbert.inference.predictor import Predictor
-from filbert.inspect import page as page_module
-from filbert.inspect.attention import merge_words
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
 HARMLESS = "he was greatly good </script><script>alert(1)</script> <b>good</b> & playing"
+
+
+def merge_words(maps, word_of_token):
+    """Turn attention between tokens, (..., n, n), into attention between w words, (..., w, w).
+
+    Attention to a word is the sum over its tokens, attention from a word the mean over its tokens.
+    Source: Clark et al. 2019, section 4.1.
+
+    Args:
+        maps: Float.
+        word_of_token: int (n,), from 0.
+    """
+    belongs = np.zeros((maps.shape[-1], int(word_of_token.max()) + 1), dtype=maps.dtype)
+    belongs[np.arange(len(word_of_token)), word_of_token] = 1
+    return np.asarray((belongs / belongs.sum(0)).T @ (maps @ belongs))
 
 
 @pytest.fixture(scope="module")
@@ -283,16 +296,3 @@ def test_it_shows_itself_in_a_notebook(pair, predictor, browser):
     expect(frame.locator("#texts")).to_have_text(HARMLESS)
     expect(frame.locator(".told")).to_contain_text("looks at")
     page.close()
-
-
-def test_a_page_says_which_heads_it_lacks_the_queries_of(
-    predictor, open_file, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(page_module, "BUDGET", 500)
-    found = filbert.inspect(predictor, "he was good", neurons=[(0, 1)], layer=0, head=1)
-    page = open_file(found.save(tmp_path / "page.html"))
-    page.get_by_role("tab", name="Neurons").click()
-    expect(told(page)).to_contain_text("the query of “[CLS]”")
-    expect(page.locator("#steps")).to_contain_text("percentage points")
-    page.get_by_label("Layer 0, head 2", exact=True).click()
-    expect(told(page)).to_contain_text("Query times key")

@@ -32,19 +32,19 @@ def explain(
 ) -> None:
     """Show which words support a model's answer, and which oppose it.
 
-    The model has a task: classification, regression, tagging or question answering.
+    The model has a task: classification, regression or tagging.
 
     Parameters
     ----------
     text:
-        the text, or the question; - is stdin.
+        the text; - is stdin.
     text_b:
-        second text of a pair, or the context of a question; - is stdin.
+        second text of a pair; - is stdin.
     method:
         integrated-gradients, gradient (times input) or leave-one-out; several between commas, or
         all.
     target:
-        label, tag or answer to explain; the model's own answer if not given.
+        label or tag to explain; the model's own answer if not given.
     word:
         tagging: the word, or its number from 1; the first word with a tag if not given.
     steps:

@@ -15,7 +15,6 @@ from filbert.cli.arguments import (
     Device,
     MaxLength,
     ModelName,
-    OutPage,
     TextColumn,
     TextFile,
 )
@@ -25,14 +24,11 @@ from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
 
 if TYPE_CHECKING:
-    from filbert.inspect.attention import View
     from filbert.inspect.neighbours import LocatedSentence, WordNeighbours
     from filbert.inspect.page import Inspection
 
 # A page of so many characters is slow to open.
 LARGE = 10_000_000
-# Tokens that are named for each row if a map is wider than the terminal.
-_NAMED = 4
 
 
 def inspect(
@@ -41,18 +37,15 @@ def inspect(
     text_b: str | None = None,
     /,
     *,
-    out: OutPage = None,
-    print_text: Annotated[bool, Parameter(name="--text")] = False,
+    out: Annotated[str, Parameter(help="HTML file to write; - is stdout.")],
     layer: int | None = None,
     head: int | None = None,
-    words: bool = False,
     and_model: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
     and_text: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
-    neurons: list[str] | None = None,
     max_length: int | None = None,
     device: Device = None,
 ) -> None:
-    """Show the attention of every head, as a page for the browser or a table on the terminal.
+    """Show the attention of every head, as a page for the browser.
 
     Parameters
     ----------
@@ -60,38 +53,27 @@ def inspect(
         text that the model reads; - is stdin.
     text_b:
         second text of a pair; - is stdin.
-    print_text:
-        print a table of percentages; each row shows where one token attends.
     layer:
-        layer from 0 that the page opens or the table shows; the mean over all if not given.
+        layer from 0 that the page opens.
     head:
-        head from 0 in that layer; the mean over all if not given.
-    words:
-        print words instead of tokens; the page shows both.
+        head from 0 in that layer that the page opens.
     and_model:
         another model to compare; may be given several times.
     and_text:
         another text to compare; may be given several times.
-    neurons:
-        heads such as 3.7 (layer.head) whose queries and keys the page of a long text holds.
     max_length:
         truncate the text to this many tokens; without it a text that is too long is refused.
     """
-    if out is None and not print_text:
-        raise ConfigError("Write a page with --out page.html, or print a table with --text.")
-    check_page(out, printed="--text" if print_text else None)
+    check_page(out, printed=None)
     inspection = filbert.inspect(
         [model, *(and_model or ())],
         _items(text, text_b, and_text or ()),
         layer=layer,
         head=head,
-        neurons=list(map(_head, neurons or ())),
         max_length=max_length,
         device=device,
     )
     _write(inspection, out)
-    for view in inspection.views if print_text else ():
-        _print_map(view, inspection.layer, inspection.head, words=words)
 
 
 def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
@@ -103,55 +85,19 @@ def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
     return texts if text_b is None else [(texts[0], texts[-1]), *texts[1:-1]]
 
 
-def _write(inspection: Inspection, out: str | None) -> None:
+def _write(inspection: Inspection, out: str) -> None:
     """Write the page, and report texts that were cut and a page that is too large."""
     for view in inspection.views:
         if view.truncated:
             cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
             print(f"{view.model} reads {cut}.", file=sys.stderr)
     write_page(out, lambda: inspection.html)
-    if out is not None and len(inspection.html) > LARGE:
+    if len(inspection.html) > LARGE:
         print(
-            "The page is larger than 10 MB and slow to open. Show fewer texts, models or "
-            "--neurons at once, or cut with --max-length.",
+            "The page is larger than 10 MB and slow to open. Show fewer texts or models at once, "
+            "or cut with --max-length.",
             file=sys.stderr,
         )
-
-
-def _head(name: str) -> tuple[int, int]:
-    layer, dot, head = name.partition(".")
-    if not (dot and layer.isdecimal() and head.isdecimal()):
-        raise ConfigError(f"--neurons {name!r} is not a head; write layer.head, such as 3.7.")
-    return int(layer), int(head)
-
-
-def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) -> None:
-    """Print a map in per cent, or the largest weights of each row if it is too wide."""
-    from rich.console import Console
-
-    from filbert.inspect.attention import mean_map, merge_words
-
-    which = "all layers" if layer is None else f"layer {layer}"
-    which += ", all heads" if head is None else f", head {head}"
-    print(f"{view.model}, {which}: per cent of each row's attention")
-    weights = 100 * mean_map(view, layer, head)
-    if words:
-        weights = merge_words(weights, view.units)
-    names = [printable(name, 16) for name in (view.words if words else view.tokens)]
-    numbers = range(1, len(names) + 1)
-    headings = ["", "", *map(str, numbers)]
-    rows = [
-        [str(number), name, *(f"{weight:.0f}" for weight in row)]
-        for number, name, row in zip(numbers, names, weights.tolist(), strict=True)
-    ]
-    if sum(max(map(len, column)) + 1 for column in zip(headings, *rows, strict=True)) > (
-        Console().width
-    ):
-        headings = ["", "", "attends to"]
-        for row, one in zip(rows, weights, strict=True):
-            best = (-one).argsort(kind="stable")[:_NAMED].tolist()
-            row[2:] = [", ".join(f"{names[at]} {one[at]:.0f}" for at in best)]
-    print_table(headings, rows, texts=(1, 2) if len(headings) == 3 else (1,))
 
 
 def heads(
