@@ -85,6 +85,8 @@ class FinetuneKeywords(TypedDict, total=False):
     device: str | None
     distributed: str
     save_every: int | None
+    keep_states: bool
+    baseline: bool
     tensorboard: bool
     license: str | None
     language: str | None
@@ -151,6 +153,8 @@ class PretrainKeywords(TypedDict, total=False):
     device: str | None
     distributed: str
     save_every: int | None
+    keep_states: bool
+    baseline: bool
     tensorboard: bool
     license: str | None
     language: str | None
@@ -241,6 +245,8 @@ class DistillKeywords(TypedDict, total=False):
     device: str | None
     distributed: str
     save_every: int | None
+    keep_states: bool
+    baseline: bool
     tensorboard: bool
     license: str | None
     language: str | None
