@@ -203,7 +203,11 @@ def difference_lines(run: dict[str, Any]) -> list[str]:
     model, *baselines = result_rows(run)
     lines = []
     for key, heading in short_columns(run):
-        rivals = [row for row in baselines if interval_of(run, row.name, key)]
+        rivals = [
+            row
+            for row in baselines
+            if row.metrics.get(key) is not None and interval_of(run, row.name, key)
+        ]
         if not rivals or model.metrics.get(key) is None:
             continue
         best = rivals[0]
