@@ -36,6 +36,8 @@ class FinetuneKeywords(TypedDict, total=False):
     test: Rows | float | None
     group_column: str | None
     split_seed: int
+    folds: int
+    fold: int | None
     max_length: int | None
     show_texts: bool
     text_column: str
@@ -54,10 +56,11 @@ class FinetuneKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
-    batch_size: int
+    encoding: str | None
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -122,10 +125,10 @@ class PretrainKeywords(TypedDict, total=False):
     second_batch_size: int | None
     batch_start: int | None
     batch_warmup: int
-    batch_size: int
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -203,6 +206,7 @@ class DistillKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     augment_with: PathLike | None
     augment_copies: int
     augment_rate: float
@@ -213,10 +217,10 @@ class DistillKeywords(TypedDict, total=False):
     mask_rarity: float
     max_predictions: int | None
     duplicates: int | None
-    batch_size: int
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -294,6 +298,7 @@ class LabelledFileKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     labels: str | Iterable[Any] | None
     positive: str | None
     multilabel: bool
@@ -328,5 +333,6 @@ class ColumnNamesKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     text: str
     label: str | None
