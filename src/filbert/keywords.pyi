@@ -94,7 +94,6 @@ class FinetuneKeywords(TypedDict, total=False):
 class PretrainKeywords(TypedDict, total=False):
     out: Required[PathLike]
     model: PathLike | None
-    new_tokens: PathLike | None
     objective: str
     generator_share: float
     family: str
@@ -110,14 +109,13 @@ class PretrainKeywords(TypedDict, total=False):
     dev_rows: int
     dev_mask_rate: float
     tokenizer: PathLike | None
-    dry_run: bool
-    pair: str
     masking: str
     mask_rate: float
     mask_style: str
     mask_rarity: float
     max_predictions: int | None
     duplicates: int | None
+    pair: str
     short_rate: float
     max_length: int
     second_length: int | None
@@ -185,8 +183,6 @@ class DistillKeywords(TypedDict, total=False):
     corpus: str | Iterable[Any] | None
     dev: Rows | float | None
     test: Rows | float | None
-    extra: Rows | None
-    cache: PathLike | None
     max_length: int | None
     show_texts: bool
     dev_rows: int

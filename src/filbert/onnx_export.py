@@ -213,7 +213,7 @@ def _vectors(
         if pooling is not None:
             raise ConfigError(
                 f"--pooling {pooling}: this model ends in a {checkpoint.head} head, which gives no "
-                "vectors. Leave it out, or export the encoder (filbert convert --encoder-only)."
+                "vectors. Leave it out."
             )
         return None
     if pooling is None:

@@ -96,7 +96,7 @@ PLACES = (
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
     ("embed TINY v.npy/notes.txt --out v.npy", "v.npy", "folder"),
     (
-        "convert TINY taken --to huggingface --part taken/notes.txt", "taken",
+        "convert TINY taken --to int8 --data taken/notes.txt", "taken",
     ),
     ("serve FILM --host not.an.address.invalid", "not.an.address"),
 )  # fmt: skip

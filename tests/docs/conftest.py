@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import lzma
-import shutil
-import zipfile
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -173,23 +171,8 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     def run_folder(path: Path) -> None:
         path.symlink_to(toxic_run)
 
-    def google_zip(path: Path) -> None:
-        assert (
-            run(
-                [
-                    "convert",
-                    str(tiny_bert / "filbert-mini"),
-                    str(path.with_suffix("")),
-                    "--to",
-                    "google",
-                ]
-            )
-            == 0
-        )
-        with zipfile.ZipFile(path, "w") as archive:
-            for file in path.with_suffix("").iterdir():
-                archive.write(file, f"{path.stem}/{file.name}")
-        shutil.rmtree(path.with_suffix(""))
+    def google_folder(path: Path) -> None:
+        assert run(["convert", str(tiny_bert / "filbert-mini"), str(path), "--to", "google"]) == 0
 
     def corpus(path: Path) -> None:
         _text(*BOOK)(path.with_suffix(".txt"))
@@ -266,5 +249,5 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "runs/polarity": run_folder,
         "runs/a": run_folder,
         "runs/b": run_folder,
-        "uncased_L-12_H-768_A-12.zip": google_zip,
+        "uncased_L-12_H-768_A-12": google_folder,
     }

@@ -255,7 +255,7 @@ def _contestant(
         known = {*DEFAULTS[kind]} | ({SOURCE_KEYS[kind]} if kind in SOURCE_KEYS else set())
         if kind in TRAINED:
             trained = FinetuneOptions if kind == "encoder" else DistillOptions
-            known |= options_in(trained).keys() - _COMMON - {"corpus", "cache"}
+            known |= options_in(trained).keys() - _COMMON - {"corpus"}
         _refuse_unknown(own, known, is_trained=kind in TRAINED)
         shared_names = known | ({"device"} if kind in TRAINED else set())
         shared, of_flags = (

@@ -28,8 +28,8 @@ from filbert.train.schedule import SCHEDULES, parse_time
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
-    "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "new_tokens", "teacher",
-    "student", "extra", "augment_with", "cache",
+    "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
+    "student", "augment_with",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
@@ -443,34 +443,6 @@ class FinetuneOptions:
             ConfigError: A name is unknown or missing, or a value is wrong.
         """
         return from_flat(cls, given, required=("task", "model", "out"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputPaths:
-    """Current paths of the files of a recorded run; others are searched at their recorded paths.
-
-    Attributes:
-        data: where the rows that were split are now.
-        train: where the training rows are now.
-        dev: where the dev rows, or the held-out text, are now.
-        test: where the test rows are now.
-        corpus: where the text or the token shards of a pre-training run are now; several between
-            commas.
-        model: where the model that the run started from is now.
-        tokenizer: where the vocabulary of a pre-training run is now.
-        new_tokens: where the list of new vocabulary entries is now.
-        data_root: folder in which all of these are searched by their names.
-    """
-
-    data: str | None = None
-    train: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    corpus: str | None = None
-    model: str | None = None
-    tokenizer: str | None = None
-    new_tokens: str | None = None
-    data_root: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
