@@ -19,13 +19,11 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
-from filbert import onnx_export as export
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
-from filbert.inference.predictor import Predictor
 from filbert.onnx_export import agreement_of, export_onnx
 
 ROOT = Path(__file__).parents[1]
@@ -71,34 +69,6 @@ def test_predictions_are_those_of_the_original(film_run, films_onnx):
     for one, other in zip(exact, found, strict=True):
         assert (one["label"], one["truncated"]) == (other["label"], other["truncated"])
         assert other["scores"] == pytest.approx(one["scores"], abs=1e-5)
-
-
-def test_the_commands_predict_and_evaluate_run_on_it(film_run, films_onnx, films, capsys):
-    both = []
-    for model, *flags in (
-        [film_run.folder / "model"],
-        [films_onnx, "--backend", "onnxruntime"],
-    ):
-        assert (
-            run(["evaluate", str(model), "--data", str(films / "dev.csv"), "--json", *flags]) == 0
-        )
-        metrics = json.loads(capsys.readouterr().out)
-        assert run(["predict", str(model), str(films / "dev.csv"), *flags]) == 0
-        lines = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
-        both.append((lines, metrics["accuracy"]))
-    assert both[0] == both[1]
-    assert len(both[0][0]) == 64
-
-
-def test_info_tells_what_was_exported(film_run, films_onnx, capsys):
-    told = []
-    for model in (film_run.folder / "model", films_onnx):
-        assert run(["info", str(model), "--json"]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-    for key in ("parameters", "encoder_parameters", "labels", "task", "max_length", "config"):
-        assert told[0][key] == told[1][key]
-    assert told[0]["export"] is None
-    assert told[1]["export"]["precision"] == "float32"
 
 
 def test_vectors_are_those_of_the_original(tiny_model, tmp_path, capsys):
@@ -210,33 +180,6 @@ def test_int8_says_how_far_it_is_and_loads(film_run, films, tmp_path, capsys):
     exact = film_run.model.predict(TEXTS)
     for one, other in zip(exact, found, strict=True):
         assert other["scores"] == pytest.approx(one["scores"], abs=0.1)
-
-
-def test_without_data_int8_is_compared_on_the_dev_rows_of_the_training(
-    film_run, films, tmp_path, capsys
-):
-    run_folder = shutil.copytree(film_run.folder, tmp_path / "run")
-    command = ["export", str(run_folder / "model"), "--format", "onnx", "--int8", "--json", "--out"]
-
-    def facts(name):
-        assert run([*command, str(tmp_path / name)]) == 0
-        out, err = capsys.readouterr()
-        return json.loads(out), err
-
-    found, said = facts("seen")
-    dev = str(films / "dev.csv")
-    assert f"Comparing on {dev}, the dev rows of its training." in said
-    assert found["data"]["float32"] == pytest.approx(film_run.metrics["dev"], abs=1e-6)
-    assert "not compared" not in said
-    # Rows that have changed since are others.
-    moved = tmp_path / "dev.csv"
-    moved.write_text(Path(dev).read_text() + "one more,pos\n")
-    story = (run_folder / "run.json").read_text()
-    (run_folder / "run.json").write_text(story.replace(json.dumps(dev), json.dumps(str(moved))))
-    found, said = facts("changed")
-    assert "data" not in found and "Comparing" not in said
-    assert run([*command, str(tmp_path / "no"), "--max-loss", "0.005"]) == 2
-    assert "give --data FILE too" in capsys.readouterr().err
 
 
 def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
@@ -360,15 +303,6 @@ def test_cleaning_that_another_program_would_leave_out_is_told_of(film_run, tmp_
     with caplog.at_level(logging.WARNING, logger="filbert.onnx_export"):
         export_onnx(str(source), tmp_path / "out")
     assert "does not contain the model's cleaning (urls)" in caplog.text
-
-
-def test_other_tools_are_told_to_pass_what_the_graph_takes(tiny_model, tmp_path):
-    """Also where the tokenizer's pairs have one type, and the model more."""
-    predictor = Predictor.load(tiny_model)
-    predictor.tokenizer._pair = predictor.tokenizer._pair.one_type()
-    export._write_companions(predictor, predictor.checkpoint, tmp_path, None)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert settings["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def test_without_vectors_in_the_graph_they_are_still_made_as_the_folder_says(tiny_model, tmp_path):

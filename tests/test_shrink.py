@@ -5,7 +5,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,12 +12,8 @@ import filbert
 from filbert.batch import pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
-from filbert.evaluation import evaluate_model
-from filbert.inference.masked_text import pretraining_of
-from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
@@ -37,12 +32,11 @@ def shrunk(source, films, tmp_path_factory):
     options = ShrinkOptions(
         keep_layers=(1,),
         vocabulary_from=(str(films / "train.csv"),),
-        data=str(films / "dev.csv"),
     )
     return out, shrink(str(source), out, options)
 
 
-def test_every_step_saves_something_and_the_last_is_the_model_in_the_folder(shrunk, films):
+def test_every_step_saves_something_and_the_last_is_the_model_in_the_folder(shrunk):
     out, facts = shrunk
     assert [step["name"] for step in facts["steps"]] == [
         "as it was",
@@ -54,16 +48,6 @@ def test_every_step_saves_something_and_the_last_is_the_model_in_the_folder(shru
     model = filbert.load(out)
     parameters = sum(parameter.numel() for parameter in model.model.parameters())
     assert parameters == facts["steps"][-1]["parameters"]
-    metrics = evaluate_model(model, str(films / "dev.csv"), ColumnNames())
-    last = facts["steps"][-1]["metrics"]
-    assert last == {name: metrics[name] for name in last}
-    assert facts["metric"] == "roc_auc"
-
-
-def test_the_first_step_is_the_model_as_it_was(shrunk, source, films):
-    metrics = evaluate_model(filbert.load(source), str(films / "dev.csv"), ColumnNames())
-    first = shrunk[1]["steps"][0]["metrics"]
-    assert first == {name: metrics[name] for name in first}
 
 
 def test_the_folder_tells_where_it_comes_from_and_claims_no_figures_of_the_original(shrunk, source):
@@ -118,42 +102,11 @@ def test_the_vocabulary_is_that_of_texts_as_the_model_is_given_them(source, tmp_
     assert [p["scores"] for p in one.predict(texts)] == [p["scores"] for p in other.predict(texts)]
 
 
-def test_an_old_folder_of_sentence_vectors_keeps_its_way(tiny_model, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_model, folder / "0_BERT")
-    write_sentence_vectors(
-        folder, SentenceVectors("cls", prompts={"q": "the : "}, default_prompt="q"), 32
-    )
-    parts = json.loads((folder / "modules.json").read_text())
-    parts[0]["path"] = "0_BERT"
-    (folder / "modules.json").write_text(json.dumps(parts))
-    corpus = tmp_path / "text.txt"
-    corpus.write_text("film\n", "utf-8")
-    shrink(str(folder), tmp_path / "cut", ShrinkOptions(vocabulary_from=(str(corpus),)))
-    one, other = Predictor.load(folder), Predictor.load(tmp_path / "cut")
-    assert other.model.config.vocab_size < one.model.config.vocab_size
-    assert (one.embed(["film"]) == other.embed(["film"])).all()
-
-
-def test_ways_to_make_vectors_and_a_licence_are_inherited(tiny_model, tmp_path, films):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_model, folder)
-    write_sentence_vectors(folder, SentenceVectors("cls", normalize=True, max_length=9), 32)
-    (folder / "README.md").write_text("---\nlicense: mit\ntags: [a]\n---\n# Model\n", "utf-8")
-    shrink(str(folder), tmp_path / "out", ShrinkOptions(keep_layers=(1,)))
-    small = Predictor.load(tmp_path / "out")
-    assert (small.sentence_vectors.pooling, small.max_length) == ("cls", 9)
-    assert np.linalg.norm(small.embed(["the film"])) == pytest.approx(1.0, abs=1e-6)
-    assert (tmp_path / "out" / "README.md").read_text("utf-8").startswith("---\nlicense: mit\nlib")
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({}, "Nothing to remove"),
-        ({"keep_layers": (0,), "min_count": 2}, "need --vocabulary-from"),
-        ({"vocabulary_from": ("x",), "vocabulary_size": 0}, "numbers from 1"),
-        ({"vocabulary_from": ("-",)}, "more than once"),
+        ({"vocabulary_from": ("-",)}, "read twice"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options, sentence):
@@ -171,43 +124,6 @@ def test_what_the_model_does_not_have_is_refused_and_nothing_is_written(source, 
             shrink(str(source), tmp_path / "out", ShrinkOptions(**options))
         assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_a_masked_lm_is_measured_by_the_masks_it_fills(masked_lm, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(["the film was good .", "a play and a bad film ."] * 8), "utf-8")
-    options = ShrinkOptions(keep_layers=(0,), vocabulary_from=(str(text),), data=str(text))
-    facts = shrink(str(masked_lm), tmp_path / "out", options)
-    assert facts["metric"] == "mlm_accuracy" and len(facts["steps"]) == 3
-    for step in facts["steps"]:
-        assert step["metrics"].keys() == {"mlm_accuracy", "perplexity"}
-    last = evaluate_model(Predictor.load(tmp_path / "out"), str(text), ColumnNames())
-    assert facts["steps"][-1]["metrics"] == {
-        name: pytest.approx(last[name], rel=1e-5) for name in ("mlm_accuracy", "perplexity")
-    }
-    assert facts["steps"][0]["metrics"] != facts["steps"][1]["metrics"]
-
-
-def test_every_step_is_measured_on_rows_of_the_length_of_pre_training(masked_lm, tmp_path):
-    folder = shutil.copytree(masked_lm, tmp_path / "model")
-    story = {"command": "pretrain", "options": {"max_length": 12, "pair": "none"}}
-    (folder / "filbert.json").write_text(json.dumps(story))
-    text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(["the film was good . a play and a bad film ."] * 8), "utf-8")
-    # All layers are kept, so nothing is lost.
-    options = ShrinkOptions(keep_layers=(0, 1), data=str(text))
-    first, second = shrink(str(folder), tmp_path / "out", options)["steps"]
-    assert second["metrics"] == pytest.approx(first["metrics"], rel=1e-6)
-    small = Predictor.load(tmp_path / "out").checkpoint
-    assert pretraining_of(small) == story["options"]
-    last = evaluate_model(Predictor.load(tmp_path / "out"), str(text), ColumnNames())
-    assert last["perplexity"] == pytest.approx(first["metrics"]["perplexity"], rel=1e-6)
-
-
-def test_a_model_without_a_task_has_nothing_to_be_measured_by(tiny_model, films, tmp_path):
-    options = ShrinkOptions(keep_layers=(0,), data=str(films / "dev.csv"))
-    with pytest.raises(ConfigError, match="no task head"):
-        shrink(str(tiny_model), tmp_path / "out", options)
 
 
 TEXTS = ["the film was good", "she sees films"]
@@ -246,27 +162,16 @@ def test_a_masked_lm_head_scores_the_kept_entries_as_before(tiny):
 def test_ids_in_config_json_follow_their_tokens(tiny, tmp_path):
     ids = {"mask_token_id": 4, "sep_token_id": 3, "bos_token_id": 33}
     checkpoint = replace(drawn(vocab_size=34), extra={**ids, "tokenizer_class": "X"})
-    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS, size=30)
+    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
     assert cut.checkpoint.extra["mask_token_id"] == cut.tokenizer.mask_id
     assert cut.checkpoint.extra["sep_token_id"] == cut.tokenizer.sep_id
-    # The entry "3" has gone.
+    # The entry "3" does not occur.
     assert "bos_token_id" not in cut.checkpoint.extra
     assert cut.checkpoint.extra["tokenizer_class"] == "X"
     huggingface.write(cut.checkpoint, tmp_path)
 
 
-def test_rare_entries_go_first_and_the_facts_say_what_that_costs(tiny):
-    texts = ["the film was good"] * 3 + ["he plays"]
-    cut = cut_vocabulary(drawn(vocab_size=34), tiny, lambda: texts, min_count=2)
-    assert cut.tokenizer.id_of("film") is not None
-    assert cut.tokenizer.id_of("play") is None
-    assert cut.facts["texts_cut_otherwise"] == 1
-    assert cut.facts["corpus_tokens_before"] == 3 * 6 + 5
-
-
-def test_odd_numbers_and_a_padding_token_that_positions_hang_on_are_refused(tiny):
-    with pytest.raises(ConfigError, match="min_count is 0"):
-        cut_vocabulary(drawn(), tiny, lambda: TEXTS, min_count=0)
+def test_a_padding_token_that_positions_hang_on_is_refused(tiny):
     # Its positions begin behind a padding token that is said to be at id 5.
     shifted = drawn(vocab_size=64, position_offset=6)
     with pytest.raises(ConfigError, match="positions from the id of the padding token"):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from filbert.errors import FormatError, InputError, RunError
-from hostile import archives, bundles, corpora, models, vocabularies
+from filbert.errors import FormatError, RunError
+from hostile import bundles, corpora, models, vocabularies
 from hostile.damage import damage_bytes, damage_json, damage_lines
 from hostile.made import Files
 from hostile.tensor_files import damage_pickle_file, damage_safetensors
@@ -62,9 +62,6 @@ _STRUCTURED: dict[str, Callable[[Random, bytes], bytes]] = {
     ".txt": damage_lines,
     ".model": vocabularies.hostile_spiece,
     ".index": bundles.hostile_index,
-    ".zip": archives.hostile_zip,
-    ".tar": archives.hostile_tar,
-    ".tar.gz": archives.hostile_tar,
 }
 
 
@@ -128,13 +125,6 @@ _TABLE = (
     ),
     Reader("bundle", bundles.google_folders, (".index", "-of-00001"), bundles.read_google),
     Reader("google", bundles.google_folders, ("_config.json",), bundles.read_google),
-    Reader(
-        "archive",
-        archives.archive_folders,
-        (".zip", ".tar", ".tar.gz"),
-        archives.read_archive,
-        (FormatError, InputError),
-    ),
     Reader("corpus", corpora.corpus_folders, (".json", ".npy"), corpora.read_corpus),
     Reader(
         "state",

@@ -48,7 +48,7 @@ R = TypeVar("R")
 PathLike: TypeAlias = str | os.PathLike[str]
 
 # Options that take rows in memory as well as a file.
-ROWS = ("data", "train", "dev", "test", "extra", "predictions")
+ROWS = ("data", "train", "dev", "test", "predictions")
 # Options that are text on the command line, and may be a list in Python.
 _LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
 # Short names in Python of two options.
@@ -235,9 +235,6 @@ def pretrain(**options: Unpack[keywords.PretrainKeywords]) -> Run:
         InputError, FormatError: The text or the model is wrong.
     """
     with _chosen(PretrainOptions, options) as chosen:
-        if chosen.data.dry_run:
-            raise ConfigError("dry_run prints a table; give it on the command line.")
-
         from filbert.train.pretrain import pretrain as run_pretraining
 
         return _reported(chosen.run.out, run_pretraining(chosen))
@@ -524,9 +521,6 @@ def shrink(
     out: PathLike,
     keep_layers: str | int | None = None,
     vocabulary_from: PathLike | Sequence[PathLike] = (),
-    min_count: int = 1,
-    vocabulary_size: int | None = None,
-    data: Rows | None = None,
     overwrite: bool = False,
     **columns: Unpack[keywords.ColumnNamesKeywords],
 ) -> dict[str, Any]:
@@ -537,14 +531,11 @@ def shrink(
         out: The folder to write.
         keep_layers: 3 for the first three, or their numbers from 0 such as "0,2,5".
         vocabulary_from: Files of text; vocabulary entries without an occurrence are removed.
-        min_count: Occurrences that an entry needs.
-        vocabulary_size: Largest number of entries.
-        data: Labelled rows, to measure each step on.
         overwrite: Replace an earlier model in `out`.
-        columns: Names of the columns of `data`.
+        columns: Names of the columns of the texts.
 
     Returns:
-        "steps", each with its parameters, bytes and metrics; the first is the original model.
+        "steps", each with its parameters and bytes; the first is the original model.
     """
     from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.files import check_target
@@ -554,7 +545,7 @@ def shrink(
 
     place = find_model(str(model))
     check_target(Path(out), place, overwrite=overwrite, markers=("config.json",))
-    with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
+    with _chosen(ColumnNames, columns) as names:
         layers = None
         if keep_layers is not None:
             count = read_checkpoint(place).config.num_hidden_layers
@@ -565,9 +556,6 @@ def shrink(
         options = ShrinkOptions(
             keep_layers=layers,
             vocabulary_from=tuple(map(str, files_of_text)),
-            min_count=min_count,
-            vocabulary_size=vocabulary_size,
             text_column=names.text_column,
-            data=files["data"],
         )
         return shrink_model(str(model), Path(out), options, names)

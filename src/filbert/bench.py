@@ -154,7 +154,7 @@ def _train_step(
     task = task_class("classification").from_options(TaskOptions(), ColumnNames()).fit(rows)
     checkpoint = with_new_head(read_checkpoint(find_model(model)), "sequence", num_labels=2)
     network = checkpoint.build().to(device).train()
-    options = TrainOptions()
+    options = TrainOptions(lr=5e-5)
     optimizer = new_optimizer(network, options, precision=precision)
     chosen = choose_precision(precision, torch.device(device))
     with start(None, device) as parallel:

@@ -16,6 +16,7 @@ from filbert.files import write_json
 from filbert.inference.fill import has_masked_lm
 from filbert.inference.masked_text import pretrained_length, text_metrics
 from filbert.inference.predictor import Predictor
+from filbert.inference.stored_task import columns_of_training
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Task, changed
 from filbert.tasks.rows import complete_predictions, read_task_rows
@@ -58,6 +59,7 @@ def evaluate_model(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
         )
     task = predictor.task
+    names = columns_of_training(predictor.checkpoint, path, names)
     rows: Iterable[Row] = read_task_rows(task, path, names)
     if task.spec.always_answers:
         rows = list(rows)

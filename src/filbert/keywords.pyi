@@ -36,6 +36,8 @@ class FinetuneKeywords(TypedDict, total=False):
     test: Rows | float | None
     group_column: str | None
     split_seed: int
+    folds: int
+    fold: int | None
     max_length: int | None
     show_texts: bool
     text_column: str
@@ -54,10 +56,11 @@ class FinetuneKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
-    batch_size: int
+    encoding: str | None
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -91,7 +94,6 @@ class FinetuneKeywords(TypedDict, total=False):
 class PretrainKeywords(TypedDict, total=False):
     out: Required[PathLike]
     model: PathLike | None
-    new_tokens: PathLike | None
     objective: str
     generator_share: float
     family: str
@@ -107,14 +109,13 @@ class PretrainKeywords(TypedDict, total=False):
     dev_rows: int
     dev_mask_rate: float
     tokenizer: PathLike | None
-    dry_run: bool
-    pair: str
     masking: str
     mask_rate: float
     mask_style: str
     mask_rarity: float
     max_predictions: int | None
     duplicates: int | None
+    pair: str
     short_rate: float
     max_length: int
     second_length: int | None
@@ -122,10 +123,10 @@ class PretrainKeywords(TypedDict, total=False):
     second_batch_size: int | None
     batch_start: int | None
     batch_warmup: int
-    batch_size: int
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -182,8 +183,6 @@ class DistillKeywords(TypedDict, total=False):
     corpus: str | Iterable[Any] | None
     dev: Rows | float | None
     test: Rows | float | None
-    extra: Rows | None
-    cache: PathLike | None
     max_length: int | None
     show_texts: bool
     dev_rows: int
@@ -203,6 +202,7 @@ class DistillKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     augment_with: PathLike | None
     augment_copies: int
     augment_rate: float
@@ -213,10 +213,10 @@ class DistillKeywords(TypedDict, total=False):
     mask_rarity: float
     max_predictions: int | None
     duplicates: int | None
-    batch_size: int
+    batch_size: int | None
     max_tokens: int | None
-    lr: float
-    epochs: float
+    lr: float | None
+    epochs: float | None
     steps: int | None
     time: str | None
     optimizer: str
@@ -294,6 +294,7 @@ class LabelledFileKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     labels: str | Iterable[Any] | None
     positive: str | None
     multilabel: bool
@@ -328,5 +329,6 @@ class ColumnNamesKeywords(TypedDict, total=False):
     choices_column: str | None
     choice_columns: str | Iterable[Any] | None
     separator: str | None
+    encoding: str | None
     text: str
     label: str | None

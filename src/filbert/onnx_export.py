@@ -47,7 +47,7 @@ from filbert.inference.int8 import (
 from filbert.inference.onnx_session import SessionModel, joined
 from filbert.inference.precision import PrecisionLoss, precision_loss
 from filbert.inference.predictor import Predictor
-from filbert.inference.stored_task import int8_warning
+from filbert.inference.stored_task import columns_of_training, int8_warning
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision
@@ -213,7 +213,7 @@ def _vectors(
         if pooling is not None:
             raise ConfigError(
                 f"--pooling {pooling}: this model ends in a {checkpoint.head} head, which gives no "
-                "vectors. Leave it out, or export the encoder (filbert convert --encoder-only)."
+                "vectors. Leave it out."
             )
         return None
     if pooling is None:
@@ -429,6 +429,7 @@ def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example
     if task is None:
         rows_in_file = (text_of(row) for row in read_texts(data, names))
     else:
+        names = columns_of_training(predictor.checkpoint, data, names)
         rows_in_file = iter(read_task_rows(task, data, names))
     rows = list(islice(rows_in_file, _FIRST_ROWS))
     count = min(_RANKING_ROWS, len(rows))

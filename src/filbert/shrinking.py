@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,15 +24,12 @@ from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
-from filbert.evaluation import evaluate_model, metric_names
 from filbert.files import replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
-from filbert.tasks.base import cleaning_of, set_vector_head
-from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
+from filbert.tasks.base import cleaning_of
+from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
-
-log = logging.getLogger(__name__)
 
 # Tensors with one row per vocabulary entry.
 _BY_ENTRY = ("encoder.embeddings.word.weight", "head.bias", "head.masked_lm.bias")
@@ -50,30 +46,17 @@ class ShrinkOptions:
     Attributes:
         keep_layers: Numbers of the layers to keep, rising.
         vocabulary_from: Files with the text whose vocabulary is kept.
-        min_count: Occurrences that an entry needs in these files.
-        vocabulary_size: Largest number of entries.
         text_column: Column of these files.
-        data: Labelled rows to measure each step on; plain text for a masked-LM model without a
-            task.
     """
 
     keep_layers: tuple[int, ...] | None = None
     vocabulary_from: tuple[str, ...] = ()
-    min_count: int = 1
-    vocabulary_size: int | None = None
     text_column: str = "text"
-    data: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for options that contradict each other, or without anything to do."""
-        if "-" in (self.data, *self.vocabulary_from):
-            raise ConfigError("Texts and rows are read more than once, so - cannot be one of them.")
-        if not self.vocabulary_from and (self.vocabulary_size is not None or self.min_count != 1):
-            raise ConfigError(
-                "--min-count and --vocabulary-size need --vocabulary-from, the text to count."
-            )
-        if self.min_count < 1 or (self.vocabulary_size is not None and self.vocabulary_size < 1):
-            raise ConfigError("--min-count and --vocabulary-size are numbers from 1.")
+        """Raise ConfigError without anything to do."""
+        if "-" in self.vocabulary_from:
+            raise ConfigError("Texts are read twice, so - cannot be one of them.")
         if self.keep_layers is None and not self.vocabulary_from:
             raise ConfigError("Nothing to remove: give --keep-layers or --vocabulary-from.")
 
@@ -95,95 +78,64 @@ def shrink(
         name: A folder, a checkpoint, a built-in name or a Hub id.
         out: Model folder; it appears when it is complete.
         options: What to remove. Layers are removed before vocabulary entries.
-        names: Columns of the labelled rows, and of the second texts in the vocabulary's files.
+        names: The column of the second texts in the vocabulary's files.
 
     Returns:
-        The entry "shrunk" of filbert.json: "steps", each with its name, parameters, bytes and
-        metrics, the first being the original model.
+        The entry "shrunk" of filbert.json: "steps", each with its name, parameters and bytes, the
+        first being the original model.
 
     Raises:
-        ConfigError: The model cannot be shrunk so, or has neither a task nor a masked-LM head to be
-            measured by.
+        ConfigError: The model cannot be shrunk so.
         InputError, FormatError: The model or a file is wrong.
     """
     predictor = Predictor.load(name)
-    assert predictor.checkpoint is not None
-    names = names or ColumnNames()
-    pretrained = pretraining_of(predictor.checkpoint)
-    # Every step is measured like the original, with the lengths of its pre-training.
-    stored: dict[str, Any] = {"pretrained": pretrained} if pretrained else {}
-    if options.data is not None:
-        metric_names(predictor)
-    steps, current = _shrink_by_steps(predictor, options, names, stored)
-    assert current.checkpoint is not None
-    metric = predictor.task.spec.selection_metric if predictor.task else "mlm_accuracy"
-    facts = {
-        "from": Path(name).name if Path(name).is_absolute() else name,
-        "filbert": version("filbert"),
-        "metric": metric if options.data else None,
-        "data": _file(options.data) if options.data else None,
-        "corpus": [_file(file) for file in options.vocabulary_from],
-        "steps": steps,
-        "notes": list(current.checkpoint.notes),
-    }
-    _save(
-        out,
-        current.checkpoint,
-        current.tokenizer,
-        source=find_model(name),
-        stored=(predictor.checkpoint.filbert or {}) | stored,
-        facts=facts,
-    )
-    return facts
-
-
-def _shrink_by_steps(
-    predictor: Predictor, options: ShrinkOptions, names: ColumnNames, stored: dict[str, Any]
-) -> tuple[list[dict[str, Any]], Predictor]:
-    """Remove layers, then vocabulary entries; return what each step gave, and the last model."""
-    assert predictor.checkpoint is not None
-    steps = [_step(predictor, "as it was", options.data, names)]
-    current = predictor
+    checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
+    assert checkpoint is not None
+    pretrained = pretraining_of(checkpoint)
+    stored = (checkpoint.filbert or {}) | ({"pretrained": pretrained} if pretrained else {})
+    steps = [_step(checkpoint, "as it was")]
     if options.keep_layers is not None:
-        smaller = with_layers(predictor.checkpoint, options.keep_layers)
-        current = _rebuilt(current, smaller, current.tokenizer, stored)
-        before = predictor.checkpoint.config.num_hidden_layers
-        step = _step(current, f"{len(options.keep_layers)} of {before} layers", options.data, names)
+        before = checkpoint.config.num_hidden_layers
+        checkpoint = with_layers(checkpoint, options.keep_layers)
+        step = _step(checkpoint, f"{len(options.keep_layers)} of {before} layers")
         steps.append(step | {"layers": list(options.keep_layers)})
     if options.vocabulary_from:
-        cut = _cut_to_corpus(current, options, names)
-        current = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
-        title = f"{cut.facts['entries']:,} of {cut.facts['entries_before']:,} entries"
-        steps.append(_step(current, title, options.data, names) | cut.facts)
-    return steps, current
+
+        def texts() -> Iterator[str]:
+            return _corpus(predictor, options, names or ColumnNames())
+
+        checkpoint, tokenizer, facts = cut_vocabulary(checkpoint, tokenizer, texts)
+        title = f"{facts['entries']:,} of {facts['entries_before']:,} entries"
+        steps.append(_step(checkpoint, title) | facts)
+    shrunk = {
+        "from": Path(name).name if Path(name).is_absolute() else name,
+        "filbert": version("filbert"),
+        "corpus": [_file(file) for file in options.vocabulary_from],
+        "steps": steps,
+        "notes": list(checkpoint.notes),
+    }
+    _save(out, checkpoint, tokenizer, source=find_model(name), stored=stored, facts=shrunk)
+    return shrunk
 
 
 def cut_vocabulary(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     texts: Callable[[], Iterable[str]],
-    *,
-    min_count: int = 1,
-    size: int | None = None,
 ) -> Cut:
-    """Keep the entries that a corpus needs (`text.extend.useful_entries`) and their rows.
+    """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.
         tokenizer: Of the checkpoint.
         texts: Returns the corpus; it is called twice.
-        min_count: Occurrences that an entry needs; with 1 the corpus gives the same tokens.
-        size: Largest number of entries.
 
     Raises:
-        ConfigError: A number is out of range, or the required entries do not fit.
+        ConfigError: The model's positions begin after the id of its padding token.
         InputError: There is no text.
     """
-    if min_count < 1:
-        raise ConfigError(f"min_count is {min_count}; give at least 1.")
     use = count_entries(tokenizer, texts())
-    entries = useful_entries(tokenizer, use, min_count=min_count, size=size)
-    narrowed = without_others(tokenizer, entries)
+    narrowed = without_others(tokenizer, useful_entries(tokenizer, use))
     changed, before, after = count_changed(tokenizer, narrowed, texts())
     rows = torch.tensor(narrowed.kept)
     config, pad = checkpoint.config, narrowed.tokenizer.pad_id
@@ -220,17 +172,6 @@ def cut_vocabulary(
     return Cut(smaller, narrowed.tokenizer, facts)
 
 
-def _cut_to_corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Cut:
-    assert predictor.checkpoint is not None
-    return cut_vocabulary(
-        predictor.checkpoint,
-        predictor.tokenizer,
-        lambda: _corpus(predictor, options, names),
-        min_count=options.min_count,
-        size=options.vocabulary_size,
-    )
-
-
 def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Iterator[str]:
     """Yield the texts of `vocabulary_from`, cleaned and prompted as the model's input is."""
     clean = cleaning_of(predictor.task) or str
@@ -244,42 +185,14 @@ def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) ->
         yield str(prepared("\n".join(map(clean, lines))))
 
 
-def _rebuilt(
-    old: Predictor, checkpoint: Checkpoint, tokenizer: Tokenizer, stored: Mapping[str, Any]
-) -> Predictor:
-    """Return a predictor of a smaller checkpoint with the settings of the old one."""
-    checkpoint = replace(checkpoint, filbert=dict(stored) or None)
-    config = checkpoint.config
-    tokenizer.check_fits(
-        config.vocab_size, config.embeddings.token_types, checkpoint.source or Path()
-    )
-    model = checkpoint.build().to(old.device)
-    set_vector_head(model, old.task)
-    return Predictor(
-        model,
-        tokenizer,
-        old.task,
-        max_length=old.max_length,
-        max_tokens=old.max_tokens,
-        sentence_vectors=old.sentence_vectors,
-        checkpoint=checkpoint,
-    )
-
-
-def _step(predictor: Predictor, title: str, data: str | None, names: ColumnNames) -> dict[str, Any]:
-    """Return the size of a model and, with data, its metrics."""
-    assert predictor.checkpoint is not None
-    tensors = predictor.checkpoint.tensors.values()
-    step: dict[str, Any] = {
+def _step(checkpoint: Checkpoint, title: str) -> dict[str, Any]:
+    """Return the size of a model."""
+    tensors = checkpoint.tensors.values()
+    return {
         "name": title,
         "parameters": sum(tensor.numel() for tensor in tensors),
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
     }
-    if data is not None:
-        log.info("measuring the model: %s", title)
-        metrics = evaluate_model(predictor, data, names)
-        step["metrics"] = {key: metrics.get(key) for key in metric_names(predictor)}
-    return step
 
 
 def _file(path: str) -> dict[str, str]:
@@ -337,17 +250,11 @@ def _sentence_vectors(
 
 
 def _card(source: Path, facts: Mapping[str, Any]) -> str:
-    """Return the model card: what was removed and what it cost, with the original's licence."""
-    metric = facts["metric"]
-    heading = ["", "parameters", "MB", *([metric] if metric else [])]
-    lines = ["| " + " | ".join(heading) + " |", "|---|" + "---:|" * (len(heading) - 1)]
+    """Return the model card: what was removed, with the original's licence."""
+    lines = ["| | parameters | MB |", "|---|---:|---:|"]
     for step in facts["steps"]:
-        cells = [step["name"], f"{step['parameters']:,}", f"{step['bytes'] / 1e6:.1f}"]
-        if metric:
-            value = step["metrics"].get(metric)
-            cells.append("" if value is None else f"{value:.4f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    measured = f" `{metric}` is that on `{printable(facts['data']['file'])}`." if metric else ""
+        size = f"{step['bytes'] / 1e6:.1f}"
+        lines.append(f"| {step['name']} | {step['parameters']:,} | {size} |")
     return "\n".join(
         [
             "---",
@@ -357,7 +264,7 @@ def _card(source: Path, facts: Mapping[str, Any]) -> str:
             "",
             f"# {printable(facts['from'])}, smaller",
             "",
-            f"Made by `filbert shrink` {facts['filbert']}; nothing was trained since.{measured} "
+            f"Made by `filbert shrink` {facts['filbert']}; nothing was trained since. "
             "Fine-tune or distil it before you use it.",
             "",
             *lines,

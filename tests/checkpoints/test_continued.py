@@ -9,7 +9,7 @@ import torch
 
 from filbert.batch import pack
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.checkpoints.fresh import for_pretraining, fresh_checkpoint, grow_vocabulary
+from filbert.checkpoints.fresh import for_pretraining, fresh_checkpoint
 from filbert.errors import ConfigError
 
 SMALL: dict[str, Any] = {
@@ -92,41 +92,3 @@ def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs() -> None
 def test_a_head_that_no_objective_has_is_refused(family: str, head: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         for_pretraining(fresh(family, "masked_lm"), head)
-
-
-@pytest.mark.parametrize(
-    ("family", "head", "bias"),
-    [
-        ("bert", "masked_lm", "head.bias"),
-        ("bert", "pretraining", "head.masked_lm.bias"),
-        ("electra", "discriminator", None),
-    ],
-)
-def test_a_new_row_is_the_mean_of_the_rows_of_its_old_pieces(
-    family: str, head: str, bias: str | None
-) -> None:
-    old = fresh(family, head)
-    new = grow_vocabulary(old, 33, {30: (4, 5, 9), 2: (7, 8), 31: ()})
-    assert new.config.vocab_size == 33
-    for name in ("encoder.embeddings.word.weight", *([bias] if bias else [])):
-        before, after = old.tensors[name], new.tensors[name]
-        # A mean of three float32 numbers may be rounded otherwise by another order of adding.
-        torch.testing.assert_close(after[30], (before[4] + before[5] + before[9]) / 3)
-        torch.testing.assert_close(after[2], (before[7] + before[8]) / 2)
-        torch.testing.assert_close(after[31], before.mean(0))
-        torch.testing.assert_close(after[32], before.mean(0))
-        kept = [row for row in range(30) if row != 2]
-        assert torch.equal(after[kept], before[kept])
-    new.build()
-    assert old.config.vocab_size == 30
-    assert len(old.tensors["encoder.embeddings.word.weight"]) == 30
-
-
-def test_a_longer_table_keeps_its_length_and_other_words_their_logits() -> None:
-    old = fresh("bert", "masked_lm")
-    new = grow_vocabulary(old, 20, {19: (4, 5)})
-    assert new.config.vocab_size == 30
-    kept = [row for row in range(30) if row != 19]
-    with torch.no_grad():
-        # Products of other widths may add in another order.
-        torch.testing.assert_close(new.build()(BATCH)[:, kept], old.build()(BATCH)[:, kept])

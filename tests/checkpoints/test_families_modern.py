@@ -143,46 +143,6 @@ def test_its_byte_level_tokenizer_is_read_and_its_model_predicts(tmp_path):
     assert len(answer["candidates"][0]) == 5
 
 
-def test_such_a_folder_embeds_and_fills(modern):
-    model = filbert.load(str(modern))
-    assert model.max_length == 64
-    vectors = model.embed(["the film was good", "a play " * 40])
-    assert vectors.shape == (2, 32)
-    assert model.fill("the film was [MASK]")
-
-
-def test_such_a_folder_is_fine_tuned_frozen_or_not(modern, films, tmp_path):
-    run = filbert.finetune(
-        task="classification",
-        model=str(modern),
-        train=str(films / "train.csv"),
-        dev=str(films / "dev.csv"),
-        out=str(tmp_path / "films"),
-        positive="pos",
-        epochs=3,
-        lr=3e-3,
-        precision="float32",
-    )
-    assert run.metrics["dev"]["roc_auc"] > 0.9
-    assert run.model.predict(["the film was good"])[0]
-    frozen = filbert.finetune(
-        task="classification",
-        model=str(modern),
-        train=str(films / "train.csv"),
-        dev=str(films / "dev.csv"),
-        out=str(tmp_path / "frozen"),
-        positive="pos",
-        epochs=1,
-        freeze="encoder",
-        precision="float32",
-    )
-    before, after = (
-        huggingface.read(folder).tensors for folder in (modern, frozen.folder / "model")
-    )
-    name = "encoder.final_norm.weight"
-    assert torch.equal(before[name], after[name]), "a frozen encoder includes its last LayerNorm"
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_its_pre_training_is_continued_or_begun(optimizer, modern, vocab, tmp_path):
     text = tmp_path / "train.txt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import ConfigError
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 
@@ -94,38 +93,6 @@ def test_a_truncated_file_is_refused_wherever_it_ends(folder, refusal):
         assert "model.safetensors" in refusal(folder)
 
 
-def test_a_flipped_bit_in_the_header_is_refused_or_changes_nothing(folder, make, same):
-    path = folder / "model.safetensors"
-    whole = path.read_bytes()
-    header = 8 + struct.unpack("<Q", whole[:8])[0]
-    generator = torch.Generator().manual_seed(0)
-    for position in [*range(8), *torch.randint(8, header, (150,), generator=generator).tolist()]:
-        damaged = bytearray(whole)
-        damaged[position] ^= 1 << int(torch.randint(8, (1,), generator=generator))
-        path.write_bytes(damaged)
-        try:
-            checkpoint = huggingface.read(folder)
-        except FormatError as error:
-            assert "model.safetensors" in str(error)
-        else:
-            assert same(checkpoint, make())
-
-
-@pytest.mark.parametrize("size", [0, 1, 2**31, 2**62, 2**64 - 1])
-def test_a_header_that_lies_about_its_size_is_refused(folder, size, refusal):
-    path = folder / "model.safetensors"
-    path.write_bytes(struct.pack("<Q", size) + path.read_bytes()[8:])
-    assert "model.safetensors" in refusal(folder)
-
-
-@pytest.mark.parametrize("shape", [[50, 10**15], [-50, 16], [2**63, 2], "x"])
-def test_a_header_with_an_absurd_shape_is_refused(folder, shape, refusal):
-    header = {WORDS: {"dtype": "F32", "shape": shape, "data_offsets": [0, 3200]}}
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(3200))
-    assert "model.safetensors" in refusal(folder)
-
-
 def list_in_filbert_json(folder: Path, files: Any) -> None:
     (folder / "filbert.json").write_text(json.dumps({"task": "classification", "files": files}))
 
@@ -142,14 +109,6 @@ def test_a_flipped_bit_in_a_tensor_is_found_by_the_hash_in_filbert_json(tmp_path
     assert "model.safetensors is damaged or was changed" in refusal(tmp_path)
     (tmp_path / "filbert.json").unlink()
     huggingface.read(tmp_path)  # the control: nothing else sees it
-
-
-@pytest.mark.parametrize(
-    "files", [7, {"model.safetensors": "abc"}, {"model.safetensors": {"sha256": 1}}]
-)
-def test_a_filbert_json_with_odd_hashes_is_refused(folder, files, refusal):
-    list_in_filbert_json(folder, files)
-    assert "filbert.json" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +146,6 @@ def test_an_absurd_size_is_refused_fast(folder, key, value, edit_config, refusal
     start = time.perf_counter()
     assert key in refusal(folder)
     assert time.perf_counter() - start < 2
-
-
-def test_the_largest_config_that_is_allowed_costs_nothing(folder, edit_config, refusal):
-    sizes = {"vocab_size": 4_000_000, "hidden_size": 65_536, "intermediate_size": 524_288}
-    edit_config(folder, **sizes, num_hidden_layers=512, num_attention_heads=1024)
-    start = time.perf_counter()
-    assert "num_hidden_layers 512" in refusal(folder)
-    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize(

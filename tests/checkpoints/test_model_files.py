@@ -1,18 +1,15 @@
-"""What belongs to a model, for the Hub, archives and folders alike."""
+"""What belongs to a model, for the Hub and folders alike."""
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from filbert.checkpoints.hub import (
     _check_weights,
-    has_weights,
     to_fetch,
 )
-from filbert.checkpoints.opening import find_model
 from filbert.checkpoints.upload import files_to_push
 from filbert.errors import FormatError
 
@@ -34,26 +31,7 @@ def fill(folder: Path, *names: str) -> set[str]:
     return set(names)
 
 
-def zipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], inside: str
-) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
-        for name in names:
-            archive.writestr(inside + name, "{}")
-    return find_model(str(tmp_path / "m.zip"))
-
-
-def unpacked_names(folder: Path) -> set[str]:
-    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    return found - {"unpacked.json"}
-
-
-@pytest.mark.parametrize("inside", ["", "model/"])
-def test_an_old_folder_with_its_encoder_below_is_carried_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
-) -> None:
-    assert unpacked_names(zipped(tmp_path, monkeypatch, OLD, inside)) == set(OLD)
+def test_an_old_folder_with_its_encoder_below_is_fetched_whole() -> None:
     assert to_fetch(OLD) == sorted(OLD)
     assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
     _check_weights("owner/old", to_fetch(OLD))
@@ -70,12 +48,8 @@ def test_an_old_folder_with_its_encoder_below_is_carried_whole(
         ("my_config.json", "zh.model"),
     ],
 )
-def test_names_of_their_own_count_beside_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
-) -> None:
+def test_names_of_their_own_count_beside_a_checkpoint(names: tuple[str, ...]) -> None:
     files = (*names, *CHECKPOINT)
-    place = zipped(tmp_path, monkeypatch, files, "bert/")
-    assert place.name == "m.ckpt" and unpacked_names(place.parent) == set(files)
     assert to_fetch(files) == sorted(files)
     assert set(to_fetch(["config.json", "model.safetensors", *files])).isdisjoint(CHECKPOINT)
 
@@ -94,18 +68,3 @@ def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(
         return
     with pytest.raises(FormatError, match="Convert it first"):
         files_to_push(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("files", "whole"),
-    [
-        (("model.safetensors", "vocab.txt"), False),
-        (("config.json", "model.safetensors"), True),
-        (("bert_config.json", *CHECKPOINT), True),
-    ],
-)
-def test_a_copy_in_the_cache_is_whole_with_its_configuration(
-    tmp_path: Path, files: tuple[str, ...], whole: bool
-) -> None:
-    fill(tmp_path, *files)
-    assert has_weights(tmp_path) is whole

@@ -19,7 +19,7 @@ from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_new_head
 from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
-from filbert.checkpoints.onnx_graph import build_graph, input_names
+from filbert.checkpoints.onnx_graph import build_graph
 from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.inference.onnx_session import SessionModel, integer_product
 from filbert.model.pooling import Dense, pool
@@ -154,22 +154,6 @@ def test_sentence_vectors_of_the_graph_are_those_of_the_folder(pooling, dense, t
         if dense:
             wanted = torch.nn.functional.normalize(layer(wanted), dim=-1)
     assert_rounding_apart(found, wanted)
-
-
-def test_names_and_types_are_the_usual_ones():
-    graph = build_graph(made("bert", None), SentenceVectors()).graph
-    assert [value.name for value in graph.input] == [
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-    ]
-    int64 = onnx.TensorProto.INT64
-    assert all(value.type.tensor_type.elem_type == int64 for value in graph.input)
-    assert [v.name for v in graph.output] == ["last_hidden_state", "sentence_embedding"]
-    for family in ("roberta", "distilbert", "modernbert"):
-        assert "token_type_ids" not in input_names(made(family, None).config)
-    spans = build_graph(made("bert", "spans")).graph
-    assert [v.name for v in spans.output] == ["start_logits", "end_logits"]
 
 
 def test_shared_weights_are_stored_once():

@@ -1,10 +1,8 @@
-"""A model's name is found as a folder, a checkpoint, an archive, a built-in name or a Hub id."""
+"""A model's name is found as a folder, a checkpoint, a built-in name or a Hub id."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,107 +11,14 @@ from typing import Any
 import pytest
 
 from filbert.checkpoints import opening
-from filbert.checkpoints.opening import find_model, unpack
+from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, InputError
-
-# Archives.
-
-FILES = {
-    "bert_config.json": b"{}",
-    "vocab.txt": b"[PAD]\n",
-    "bert_model.ckpt.index": b"index",
-    "bert_model.ckpt.data-00000-of-00001": bytes(range(256)) * 40,
-}
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "filbert"
-
-
-def make_archive(path: Path, files: dict[str, bytes], inside: str = "bert/") -> Path:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(inside + name, content)
-        return path
-    with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(inside + name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
-
-
-def not_unpacked(archive: Path) -> str:
-    with pytest.raises(FormatError) as caught:
-        unpack(archive)
-    text = str(caught.value)
-    assert "\n" not in text and len(text) < 500 and archive.name in text
-    left = [path for path in archive.parent.rglob("*") if path.is_file() and path != archive]
-    assert not left, "nothing is left, and nothing is written elsewhere"
-    return text
-
-
-every_kind = pytest.mark.parametrize("name", ["m.zip", "m.tar.gz", "m.tgz", "m.tar"])
-
-
-@every_kind
-@pytest.mark.parametrize("inside", ["", "bert/", "./deep/er/"])
-def test_an_archive_is_unpacked_once_and_its_model_found(
-    name: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = make_archive(tmp_path / name, FILES, inside.replace("./", ""))
-    folder = unpack(archive)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
-    monkeypatch.setattr(opening, "extract", None)
-    assert unpack(archive.rename(tmp_path / f"moved-{name}")) == folder
-
-
-@every_kind
-@pytest.mark.parametrize("bad", ["/etc/vocab.txt", "../../vocab.txt", "..\\vocab.txt"])
-def test_a_name_outside_the_folder_is_refused(name: str, bad: str, tmp_path: Path) -> None:
-    archive = make_archive(tmp_path / name, {**FILES, bad: b"x"}, "")
-    assert "outside its folder" in not_unpacked(archive)
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
-def test_links_and_devices_in_a_tar_are_refused(kind: bytes, tmp_path: Path) -> None:
-    archive = make_archive(tmp_path / "m.tar", FILES)
-    with tarfile.open(archive, "a") as tar:
-        info = tarfile.TarInfo("bert/evil")
-        info.type, info.linkname = kind, "/etc/passwd"
-        tar.addfile(info)
-    not_unpacked(archive)
-
-
-@every_kind
-def test_more_than_a_model_can_be_compressed_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "_RATIO_ALLOWANCE", 0)
-    monkeypatch.setattr(opening, "_MAX_RATIO", 1)
-    archive = make_archive(tmp_path / name, {**FILES, "zeros": bytes(10**6)})
-    if name == "m.tar":
-        unpack(archive)
-    else:
-        assert "it has more than" in not_unpacked(archive)
-
-
-@every_kind
-def test_a_truncated_archive_is_refused(name: str, tmp_path: Path) -> None:
-    archive = make_archive(tmp_path / name, FILES)
-    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
-    not_unpacked(archive)
-
-
-def test_an_archive_without_a_model_or_with_several_is_refused(tmp_path: Path) -> None:
-    archive = make_archive(tmp_path / "a.zip", {"a.csv": b"x"}, "")
-    assert "holds no model (found: a.csv)" in not_unpacked(archive)
-    archive.unlink()
-    archive = make_archive(tmp_path / "b.zip", {"a/config.json": b"{}", "b/config.json": b"{}"})
-    assert "several models: bert/a, bert/b" in not_unpacked(archive)
 
 
 def refusal(kind: type[Exception], name: object, **options: Any) -> str:

@@ -65,24 +65,6 @@ def test_a_module_lies_inside_the_folder(tmp_path, path):
     assert len(str(caught.value)) < 500 and "missing" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "pooling",
-    [
-        [],
-        "x",
-        {"pooling_mode": ["weightedmean"]},
-        {"pooling_mode": 3},
-        {"pooling_mode": [["mean"]]},
-        {"pooling_mode_weightedmean_tokens": True},
-        {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True},
-        {},
-    ],
-)
-def test_a_pooling_of_another_shape_is_refused(tmp_path, pooling):
-    with pytest.raises(FormatError, match="1_Pooling/config.json"):
-        read_sentence_vectors(put(tmp_path, [POOLING], pooling))
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(
     "pooling", ["mean", "cls", "max", "mean_sqrt_len", "mean+cls", "cls+max+mean"]
@@ -123,31 +105,6 @@ def test_dense_layers_are_written_and_read_bit_for_bit(tmp_path, activation):
     assert torch.equal(layers[0].bias_O, found.dense[0].bias_O) and found.dense[1].bias_O is None
 
 
-def change_dense(folder: Path, **changes: object) -> None:
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"activation_function": "os.system"}, "activation_function is 'os.system'"),
-        ({"activation_function": 5}, "activation_function is 5"),
-        ({"use_residual": True}, "use_residual is True"),
-        ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings'"),
-        ({"in_features": 9}, "a dense layer of 9 to 6"),
-        ({"in_features": [8]}, "a dense layer of [8] to 6"),
-        ({"bias": False}, "a dense layer of 8 to 6"),
-    ],
-)
-def test_a_dense_layer_that_filbert_does_not_run_is_refused(tmp_path, changes, says):
-    write_sentence_vectors(tmp_path, SentenceVectors(dense=(dense(8, 6),)), 8)
-    change_dense(tmp_path, **changes)
-    with pytest.raises(FormatError) as caught:
-        read_sentence_vectors(tmp_path)
-    assert says in str(caught.value) and "2_Dense" in str(caught.value)
-
-
 def test_a_dense_layer_of_another_width_than_the_vectors_is_refused(tmp_path):
     write_sentence_vectors(tmp_path, SentenceVectors("cls+mean", dense=(dense(8, 6),)), 4)
     assert read_sentence_vectors(tmp_path, 4).dimension(4) == 6
@@ -161,22 +118,6 @@ def test_modules_in_another_order_are_refused(tmp_path):
         put(tmp_path, modules)
         with pytest.raises(FormatError, match="in the order Transformer, Pooling, Dense"):
             read_sentence_vectors(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ({"prompts": ["x"]}, "prompts is ['x']"),
-        ({"prompts": {"query": 5}}, "prompts is"),
-        ({"prompts": {}, "default_prompt_name": "query"}, "default_prompt_name 'query'"),
-    ],
-)
-def test_prompts_of_another_shape_are_refused(tmp_path, content, says):
-    put(tmp_path, [TRANSFORMER])
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(content))
-    with pytest.raises(FormatError) as caught:
-        read_sentence_vectors(tmp_path)
-    assert says in str(caught.value)
 
 
 def test_prompts_left_out_of_the_pooling_are_refused_when_every_text_gets_one(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.checkpoints import huggingface, weights
+from filbert.checkpoints import weights
 from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError
 
@@ -30,32 +30,6 @@ def test_a_shard_name_that_no_file_can_have_is_refused(tmp_path, name):
     index = {"weight_map": {"a": "x" * 5000 + Path(name).suffix}}
     (tmp_path / f"{name}.index.json").write_text(json.dumps(index))
     assert "which is no" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_that_may_not_be_read_are_not_called_damaged(tmp_path, name, monkeypatch):
-    (tmp_path / name).touch()
-
-    def refuse(path: Path, *_: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    assert f"{name} cannot be read: Permission denied" in refused(tmp_path)
-
-
-def test_a_folder_that_may_not_be_listed_says_so(tmp_path, monkeypatch):
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    for read in (open_weights, huggingface.read):
-        with pytest.raises(FormatError, match="cannot be read: Permission denied"):
-            read(tmp_path)
-
-
-def test_a_model_folder_name_that_the_system_refuses_is_an_error_of_ours(tmp_path):
-    with pytest.raises(FormatError, match="cannot be read: File name too long"):
-        huggingface.read(tmp_path / ("x" * 5000))
 
 
 def test_opening_a_pickle_is_silent_and_its_damage_is_said_in_words(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.huggingface import read, write
-from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.verbs.convert import convert
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
@@ -90,9 +90,6 @@ def test_what_google_cannot_say_is_refused_and_nothing_is_left(
     with pytest.raises(ConfigError, match=words):
         convert(str(tmp_path / "model"), tmp_path / "new", to="google")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
-    if head == "tokens":
-        convert(str(tmp_path / "model"), tmp_path / "new", to="google", encoder_only=True)
-        assert read_checkpoint(find_model(str(tmp_path / "new"))).head is None
 
 
 def test_the_card_comes_along_and_what_does_not_is_said(
@@ -109,17 +106,3 @@ def test_the_card_comes_along_and_what_does_not_is_said(
     convert(str(source), tmp_path / "google", to="google")
     err = capsys.readouterr().err
     assert "generator/ is left out" in err and "README.md is left out" in err
-
-
-def test_cleaning_that_goes_with_the_head_is_said(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "source"
-    write(with_new_head(read(tiny_model), "sequence", labels=["no", "yes"]), source)
-    read_tokenizer(tiny_model).save(source)
-    story = {"task": {"name": "classification", "clean": ["urls", "lowercase"]}}
-    (source / "filbert.json").write_text(json.dumps(story))
-    convert(str(source), tmp_path / "whole", to="huggingface")
-    assert "cleaning" not in capsys.readouterr().err
-    convert(str(source), tmp_path / "bare", to="huggingface", encoder_only=True)
-    assert "cleaning (urls, lowercase) is left out with its head" in capsys.readouterr().err

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from filbert.cli.verbs.corpus import corpus, size_of_text
-from filbert.data.masking import ObjectiveOptions
-from filbert.data.shards import CorpusOptions
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import InputError
 
 
 @pytest.fixture
@@ -36,41 +34,9 @@ def test_json_holds_counts_and_times(tmp_path, text, vocab, capsys):
     assert said["megabytes_per_second"] is None
 
 
-def test_examples_are_shown_after_building_and_from_a_folder(tmp_path, text, vocab, capsys):
-    out = tmp_path / "out"
-    corpus(str(text), tokenizer=str(vocab), out=out, workers=1, show=1)
-    assert "[MASK→" in capsys.readouterr().out
-    objective = ObjectiveOptions(pair="nsp", mask_rate=0.3)
-    corpus(str(out), show=1, objective=objective)
-    assert "  B: " in capsys.readouterr().out
-
-
-def test_what_is_missing_is_said(tmp_path, text, vocab):
-    with pytest.raises(ConfigError, match="--tokenizer is missing"):
-        corpus(str(text), out=tmp_path / "out")
-    with pytest.raises(ConfigError, match="--out is missing"):
-        corpus(str(text), tokenizer=str(vocab))
-    with pytest.raises(FormatError, match=r"no manifest\.json"):
-        corpus(str(tmp_path), show=1)
+def test_a_folder_is_no_text(tmp_path, vocab):
     with pytest.raises(InputError, match="a folder, not a file"):
         corpus(str(tmp_path), tokenizer=str(vocab), out=tmp_path / "out")
-    with pytest.raises(ConfigError, match="pair is 'nps'"):
-        corpus(str(text), objective=ObjectiveOptions(pair="nps"))
-
-
-def test_bad_lines_are_named_but_not_all_of_them(tmp_path, vocab, capsys):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"he\n" + b"\xff\n" * 9)
-    corpus(
-        str(path),
-        tokenizer=str(vocab),
-        out=tmp_path / "out",
-        workers=1,
-        options=CorpusOptions(skip_bad_lines=True),
-    )
-    said = capsys.readouterr()
-    assert said.err.count("left out: ") == 6 and "a.txt:2: byte 3" in said.err.replace("\n", "")
-    assert "bad lines" in said.out
 
 
 def test_the_end_can_be_foreseen_for_plain_text_only(tmp_path, text):

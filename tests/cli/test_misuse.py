@@ -66,6 +66,7 @@ COMMAND_LINES = (
         "check --task classification rows.csv --max-length 2", "max_length is 2",
     ),
     (FINETUNE + "--lr nan", "lr", "nan"),
+    ("compare --out out", "RECIPE", "--data"),
     ("compare study-typo.toml --out out", "modle", "model"),
     ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
     ("embed filbert-mini --out v.txt", "v.txt", ".npy"),
@@ -95,13 +96,13 @@ PLACES = (
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
     ("embed TINY v.npy/notes.txt --out v.npy", "v.npy", "folder"),
     (
-        "convert TINY taken --to huggingface --part taken/notes.txt", "taken",
+        "convert TINY taken --to int8 --data taken/notes.txt", "taken",
     ),
     ("serve FILM --host not.an.address.invalid", "not.an.address"),
 )  # fmt: skip
 BAD_ROWS = (
     (CLASSIFY + "nowhere.csv", "nowhere.csv", "no such file"),
-    (CLASSIFY + "other.csv", 'no column "text"', "comment", "--text-column"),
+    (CLASSIFY + "other.csv --text-column coment", 'no column "coment"', "comment", "--text-column"),
     (SCORE + "short.csv", "short.csv:6"),
     (SCORE + "latin.csv", "latin.csv:6", "UTF-8"),
     (SCORE + "torn.jsonl", "torn.jsonl:2"),

@@ -43,34 +43,3 @@ def test_check_counts_near_duplicates_of_merged_rows_and_prints_no_text(call, fi
     assert [pair["labels_differ"] for pair in leaks] == [True]
     assert leaks[0]["similarity"] > 0.9
     assert "great" not in done.out
-
-
-def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
-    call, files, tiny_model, tmp_path
-):
-    train, dev = files
-    out = tmp_path / "run"
-    done = call(
-        "finetune", "--task", "classification", "--model", tiny_model, "--train", train,
-        "--dev", dev, "--out", out, "--steps", 1, "--merge-labels=loud,curt", "--as=unfriendly",
-    )  # fmt: skip
-    assert done.status == 0, done.err
-    run = json.loads((out / "run.json").read_text())
-    assert run["options"]["merge_labels"] == ["loud", "curt"]
-    assert run["options"]["merge_as"] == "unfriendly"
-    model = out / "model"
-    assert json.loads(call("info", model, "--json").out)["labels"] == [
-        "not unfriendly",
-        "unfriendly",
-    ]
-    done = call("evaluate", model, "--data", dev, *MERGED, "--json")
-    assert done.status == 0, done.err
-    assert {"f1", "roc_auc"} <= set(json.loads(done.out))
-    done = call("predict", model, dev)
-    assert {json.loads(line)["label"] for line in done.out.splitlines()} <= {
-        "not unfriendly",
-        "unfriendly",
-    }
-    done = call("evaluate", model, "--data", dev, "--merge-labels", "loud,curt", "--as", "rude")
-    assert done.status == 2
-    assert "Name the merged label with --as as it was in training." in done.err

@@ -66,28 +66,6 @@ def test_a_recipe_with_flags_over_it_makes_a_run_and_says_where(call, recipe, tm
     assert (tmp_path / "other" / "report.html").is_file()
 
 
-def test_a_recipe_can_be_given_as_a_flag_too_and_json_holds_the_figures(
-    call, recipe, text, tmp_path
-):
-    done = call("--recipe", recipe, "pretrain", "--dev", text, "--json", "--dev-rows", 4)
-    assert done.status == 0, done.err
-    assert json.loads(done.out)["dev"].keys() == {"mlm_loss", "mlm_accuracy", "perplexity"}
-
-
-def test_a_dry_run_tells_sizes_and_time_and_leaves_no_run_folder(call, recipe, tmp_path):
-    done = call("pretrain", recipe, "--dry-run", "--second-length", 24, "--second-share", 0.4)
-    assert done.status == 0, done.err
-    for part in ("parameters", "phase 2", "tokens", "FLOP", "memory", "time here"):
-        assert part in done.out
-    assert not (tmp_path / "run").exists()
-    done = call("pretrain", recipe, "--dry-run", "--json", "--time", "90s")
-    found = json.loads(done.out)
-    assert found["steps"] is None and found["seconds"] == pytest.approx(90)
-    for name in ("parameters", "tokens", "flops", "memory_bytes", "tokens_per_second"):
-        assert found[name] > 0
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -18,27 +18,3 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(
     assert f"{size:>15,}  model.safetensors" in lines
     assert lines[-2].endswith(f"bytes in {len(lines) - 2} files")
     assert lines[-1] == "dry run: nothing was sent to me/tiny"
-
-
-def test_the_address_is_the_last_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {}
-
-    def sent(folder: Path, repo: str, *, announce: object, **options: object) -> str:
-        asked.update(options, folder=folder, repo=repo)
-        announce({"config.json": 12})  # type: ignore[operator]
-        return "https://hub/me/tiny"
-
-    monkeypatch.setattr(upload, "push", sent)
-    push(str(tmp_path), "me/tiny", private=True, revision="v2", message="Second")
-    assert asked == {
-        "folder": tmp_path,
-        "repo": "me/tiny",
-        "private": True,
-        "revision": "v2",
-        "message": "Second",
-    }
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["12", "config.json"]
-    assert lines[-1] == "https://hub/me/tiny"

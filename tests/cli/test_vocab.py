@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import random
-import re
 from pathlib import Path
 
 import pytest
 
-from filbert.cli import output
-from filbert.cli.verbs.vocab import bytes_of, vocab
+from filbert.cli.verbs.vocab import vocab
 from filbert.errors import ConfigError, InputError
-from filbert.text.learning import memory_needed
 from filbert.text.tokenizer import Tokenizer
 
 POEM = "The sea, the old sea and the ships;\nthe ships that go to sea.\n\nOld ships rest here.\n"
@@ -42,50 +37,12 @@ def test_a_folder_is_written_that_loads_and_says_how_it_was_made(kind, text, tmp
     assert (out / "vocab.txt").exists() == (kind == "wordpiece")
 
 
-def test_how_far_it_is_is_told_without_a_terminal_too(text, tmp_path, capsys, monkeypatch):
-    vocab((text,), out=tmp_path / "a", kind="unigram", size=60)
-    assert "MB" not in capsys.readouterr().err, "short work needs no words"
-    monkeypatch.setattr(output, "INTERVAL", 0.0)
-    vocab((text,), out=tmp_path / "b", kind="unigram", size=60)
-    said = capsys.readouterr().err
-    assert re.search(r"^.+: 0\.0 MB$", said, re.MULTILINE)
-    assert re.search(r"^choosing pieces, \d+ left$", said, re.MULTILINE)
-    vocab((text,), out=tmp_path / "c", kind="wordpiece", size=60)
-    assert re.search(r"^learning.*: \d+ of 60$", capsys.readouterr().err, re.MULTILINE)
-
-
 def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, capsys):
     vocab((text,), out=tmp_path / "v", kind="wordpiece", size=500)
     done = capsys.readouterr()
     for words in ("unknown rate", "pieces per word", "entries used", "tokens per byte", "ships;"):
         assert words in done.out
     assert "of 500 entries. Give more text" in done.err
-
-
-def test_held_out_text_comes_from_the_file_named(text, tmp_path, capsys):
-    other = tmp_path / "other.jsonl.gz"
-    with gzip.open(other, "wt", encoding="utf-8") as file:
-        file.write('{"text": "the \\u263a sea"}\n')
-    vocab((text,), out=tmp_path / "v", kind="wordpiece", size=90, held_out=str(other), json=True)
-    report = json.loads(capsys.readouterr().out)
-    assert report["corpus"]["held_out_documents"] == 0
-    assert report["held_out_file"]["name"] == "other.jsonl.gz"
-    assert report["fit"]["num_words"] == 3
-    assert report["fit"]["unknown_rate"] == pytest.approx(1 / 3)
-
-
-def test_a_sample_is_announced_with_its_share(tmp_path, capsys):
-    pick = random.Random(0)
-    lines = [" ".join("".join(pick.choices("abcdef", k=9)) for _ in range(50)) for _ in range(600)]
-    path = tmp_path / "words.txt"
-    path.write_text("\n\n".join(lines), encoding="utf-8")
-    bound = f"{memory_needed('wordpiece', 12_000, 108_000) // 1024}K"
-    vocab((str(path),), out=tmp_path / "v", kind="wordpiece", size=100, max_memory=bound, json=True)
-    done = capsys.readouterr()
-    corpus = json.loads(done.out)["corpus"]
-    assert corpus["sample_rate"] == 0.25
-    share = corpus["used_bytes"] / corpus["bytes"]
-    assert f"{corpus['used_documents']} of 600 documents, {share:.2%} of the bytes" in done.err
 
 
 def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_path):
@@ -120,12 +77,3 @@ def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
         vocab((text,), out=out, kind="wordpiece", size=12)
     assert not out.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_sizes_of_memory_are_read_as_people_write_them():
-    assert bytes_of("2G") == 2 * 2**30
-    assert bytes_of("1.5 gb") == 3 * 2**29
-    assert bytes_of("512MiB") == 2**29
-    assert bytes_of("1000") == 1000
-    with pytest.raises(ConfigError, match="--max-memory plenty is not a size"):
-        bytes_of("plenty")

@@ -26,7 +26,6 @@ def with_contestants(recipe, **tables):
         ({**STUDENT, "method": "sofd"}, "Did you mean 'soft'"),
         ({**STUDENT, "method": "minilm"}, "learns from --corpus"),
         ({**STUDENT, "alpha": 2.0}, "alpha is 2.0"),
-        ({**STUDENT, "cache": "answers"}, "no option 'cache'"),
         ({**STUDENT, "cleaning": "study"}, "no option 'cleaning'"),
         ({**STUDENT, "max_length": 500}, "max_length 500"),
         ({**STUDENT, "student": "minilmm"}, "minilmm"),

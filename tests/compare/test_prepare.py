@@ -58,6 +58,12 @@ def test_every_row_lands_in_one_split_and_the_same_seed_gives_the_same_bytes(who
     assert one["source"][0]["rows"] == 60
 
 
+def test_columns_with_other_names_are_recognised(whole, read, tmp_path):
+    rows = [[sentence(i), ["yes", "no"][i % 2]] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["message", "answer"], rows)
+    assert prepare(read(whole(path)), tmp_path / "one")["labels"] == ["no", "yes"]
+
+
 def test_any_text_and_any_kept_value_that_is_read_is_written_too(whole, read, tmp_path):
     rows = [{"text": sentence(i), "label": i % 3 == 0, "when": dt.date(2020, 1, 1)}
             for i in range(60)]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.compare.recipe import chosen, training_options
+from filbert.compare.recipe import chosen, training_options, usual_recipe
 from filbert.errors import ConfigError, FilbertError
 
 
@@ -100,6 +100,17 @@ def test_the_dimension_is_that_of_the_vectors(recipe, read, tmp_path):
     path.write_text("film\n")
     with pytest.raises(FilbertError, match=r"\[contestants.new\]: .*v.txt:1"):
         read(with_contestant(recipe, **table))
+
+
+def test_without_a_recipe_tfidf_the_built_in_models_and_others_are_compared():
+    tables = usual_recipe(["minilm", "org/minilm", "./my model"])["contestants"]
+    assert tables == {
+        "tfidf": {"kind": "tfidf"},
+        "minilm": {"model": "minilm"},
+        "filbert-mini": {"model": "filbert-mini"},
+        "minilm-3": {"model": "org/minilm"},
+        "my-model": {"model": "./my model"},
+    }
 
 
 def test_cleaning_is_of_the_flag_then_of_the_contestant_then_of_the_study(recipe, read):

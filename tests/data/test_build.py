@@ -20,12 +20,12 @@ from filbert.errors import ConfigError, FormatError, InputError, RunError
 from filbert.text.tokenizer import Tokenizer
 
 WORDS = ["the", "film", "was", "not", "very", "good", "he", "it", "play", "great"]
-SMALL = CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(documents, "BLOCK_CHARACTERS", 1000)
+    monkeypatch.setattr(build, "SHARD_TOKENS", 600)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,9 @@ def whole(text, tiny, tmp_path_factory) -> dict[str, str]:
     """The hashes of an uninterrupted build by one worker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "BLOCK_CHARACTERS", 1000)
+        patch.setattr(build, "SHARD_TOKENS", 600)
         out = tmp_path_factory.mktemp("whole")
-        build_corpus([text], tiny, out, options=SMALL)
+        build_corpus([text], tiny, out)
     found = hashes(out)
     assert len(found) > 20
     return found
@@ -105,16 +106,10 @@ def test_what_gives_no_token_disappears_and_is_counted(tmp_path, tiny):
     assert counts["sentences_without_tokens"] == 5
 
 
-def test_equal_documents_are_dropped_and_counted_and_equal_lines_when_asked(tmp_path, tiny):
-    content = "he\nit\n\nhe\nit\n\nit\nshe\n\nit\nhe\n"
-    found, counts = built(tmp_path, tiny, content)
-    assert found == [["he", "it"], ["it", "she"], ["it", "he"]]
-    assert counts["duplicate_documents"] == 1 and counts["duplicate_lines"] == 0
-    (tmp_path / "more").mkdir()
-    found, counts = built(tmp_path / "more", tiny, content, drop_duplicate_lines=True)
-    assert found == [["he", "it"], ["she"]]
-    assert counts["duplicate_documents"] == 1 and counts["duplicate_lines"] == 3
-    assert counts["documents_of_duplicate_lines"] == 1
+def test_equal_documents_are_dropped_and_counted(tmp_path, tiny):
+    found, counts = built(tmp_path, tiny, "he\nit\n\nhe\nit\n\nit\nshe\n")
+    assert found == [["he", "it"], ["it", "she"]]
+    assert counts["duplicate_documents"] == 1
 
 
 def test_half_a_surrogate_pair_from_json_is_an_unknown_character(tmp_path, tiny):
@@ -126,7 +121,7 @@ def test_half_a_surrogate_pair_from_json_is_an_unknown_character(tmp_path, tiny)
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers_writes_the_same_bytes(tmp_path, tiny, text, whole, workers):
-    build_corpus([text], tiny, tmp_path / "out", options=SMALL, workers=workers)
+    build_corpus([text], tiny, tmp_path / "out", workers=workers)
     assert hashes(tmp_path / "out") == whole
 
 
@@ -156,7 +151,7 @@ def test_a_kill_at_any_write_leaves_no_trace_in_the_result(
     while True:
         monkeypatch.setattr(os, "fsync", stop_at(draw.randint(0, 25)))
         try:
-            build_corpus([text], tiny, out, options=SMALL)
+            build_corpus([text], tiny, out)
             break
         except Killed:
             kills += 1
@@ -172,9 +167,9 @@ def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, 
         "from filbert.data import build, documents\n"
         "from filbert.text.tokenizer import Tokenizer\n"
         "documents.BLOCK_CHARACTERS = 1000\n"
-        "options = build.CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)\n"
+        "build.SHARD_TOKENS = 600\n"
         f"build.build_corpus([{str(text)!r}], Tokenizer.load({str(vocab)!r}), {str(out)!r},\n"
-        "    options=options, workers=2, on_progress=lambda p: print('.', flush=True))\n"
+        "    workers=2, on_progress=lambda p: print('.', flush=True))\n"
     )
     draw = random.Random(2)
     for number in range(kills + 1):
@@ -191,42 +186,36 @@ def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, 
 
 def test_another_corpus_is_not_touched_unless_asked(tmp_path, tiny, text, whole):
     out = tmp_path / "out"
-    build_corpus([text], tiny, out, options=CorpusOptions())
+    build_corpus([text], tiny, out, options=CorpusOptions(sentences="lines"))
     before = hashes(out)
-    with pytest.raises(ConfigError, match="other --drop-duplicate-lines, --shard-tokens"):
-        build_corpus([text], tiny, out, options=SMALL)
+    with pytest.raises(ConfigError, match="other --sentences"):
+        build_corpus([text], tiny, out)
     (tmp_path / "b.txt").write_text("he")
     with pytest.raises(ConfigError, match="other input files"):
-        build_corpus([tmp_path / "b.txt"], tiny, out, options=CorpusOptions())
+        build_corpus([tmp_path / "b.txt"], tiny, out, options=CorpusOptions(sentences="lines"))
     assert hashes(out) == before
-    build_corpus([text], tiny, out, options=SMALL, overwrite=True)
+    build_corpus([text], tiny, out, overwrite=True)
     assert hashes(out) == whole
 
 
 def test_a_shard_that_was_changed_is_named_and_can_be_built_anew(tmp_path, tiny, text, whole):
     out = tmp_path / "out"
-    build_corpus([text], tiny, out, options=SMALL)
+    build_corpus([text], tiny, out)
     tokens = out / "shard-00001/tokens.npy"
     tokens.write_bytes(tokens.read_bytes()[:-1] + b"\x07")
     with pytest.raises(FormatError, match="tokens.npy has changed"):
-        build_corpus([text], tiny, out, options=SMALL)
-    build_corpus([text], tiny, out, options=SMALL, overwrite=True)
+        build_corpus([text], tiny, out)
+    build_corpus([text], tiny, out, overwrite=True)
     assert hashes(out) == whole
 
 
-def test_a_bad_line_stops_the_build_and_can_be_mended_or_skipped(tmp_path, tiny):
+def test_a_bad_line_stops_the_build(tmp_path, tiny):
     path, out = tmp_path / "a.txt", tmp_path / "out"
     path.write_bytes(b"he\n\nsh\xe9\n\nit\n")
     with pytest.raises(InputError, match="a.txt:3: byte 6 "):
         build_corpus([path], tiny, out)
     path.write_bytes(b"he\n\nshe\n\nit\n")
     assert build_corpus([path], tiny, out).manifest["counts"]["documents"] == 3
-    path.write_bytes(b"he\n\nsh\xe9\n\nit\n")
-    named: list[InputError] = []
-    skipping = CorpusOptions(skip_bad_lines=True)
-    done = build_corpus([path], tiny, tmp_path / "b", options=skipping, on_bad=named.append)
-    assert done.manifest["counts"]["bad_lines"] == len(named) == 1
-    assert done.manifest["counts"]["documents"] == 2
 
 
 def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
@@ -253,14 +242,14 @@ def test_a_worker_that_was_killed_is_said_to_be(tmp_path, tiny, text, whole, mon
             process.kill()
 
     with pytest.raises(RunError, match="A worker process has ended"):
-        build_corpus([text], tiny, out, options=SMALL, workers=2, on_progress=kill)
+        build_corpus([text], tiny, out, workers=2, on_progress=kill)
     assert all(process.poll() is not None for process in started)
-    build_corpus([text], tiny, out, options=SMALL, workers=2)
+    build_corpus([text], tiny, out, workers=2)
     assert hashes(out) == whole
 
 
 def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):
-    manifest = build_corpus([text], tiny, tmp_path / "out", options=SMALL).manifest
+    manifest = build_corpus([text], tiny, tmp_path / "out").manifest
     assert manifest["tokenizer"] == tiny.fingerprint
     assert Tokenizer.load(tmp_path / "out/tokenizer").fingerprint == tiny.fingerprint
     sha = hashlib.sha256(text.read_bytes()).hexdigest()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -124,22 +123,6 @@ def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path: Pat
         read_sentences(path, ColumnNames())
 
 
-def test_a_file_without_blank_lines_is_refused_in_bounded_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(conll, "MAX_WORDS", 1000)
-    path = _file(tmp_path, "word\tO\n" * 300_000 + "\nlast\tO\n")
-    errors: list[InputError] = []
-    tracemalloc.start()
-    rows = list(read_conll(path, on_error=errors.append))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [row.values["tokens"] for row in rows] == [["last"]]
-    assert len(errors) == 1
-    assert f"{path}:1001: the sentence from line 1 on has more than 1,000 words" in str(errors[0])
-    assert peak < 12e6  # blocks of 1 MiB, several copies of one; the words would need 30 MB
-
-
 @pytest.mark.parametrize(
     ("name", "num_rows", "num_words"), [("train", 3394, 62730), ("dev", 1009, 15733)]
 )
@@ -187,28 +170,6 @@ def test_without_labels_neither_tags_nor_spans_need_be_there(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_text("one text\n")
     assert next(read_sentences(path, ColumnNames(), labelled=False)).values == {"text": "one text"}
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"words": ["a"]}, 'no column "tokens" and no column "text"; the columns are words'),
-        ({"tokens": ["a"]}, 'no column "tags"'),
-        ({"text": "a"}, 'no column "spans"'),
-    ],
-)
-def test_missing_columns_are_named(tmp_path: Path, row: object, message: str):
-    with pytest.raises(InputError, match=message):
-        list(read_sentences(_jsonl(tmp_path, row), ColumnNames()))
-
-
-def test_a_broken_first_row_does_not_hide_the_others(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"tokens": [\n{"tokens": ["a"], "tags": ["O"]}\n')
-    errors: list[InputError] = []
-    names = ColumnNames(tokens_column="tokens")
-    rows = list(read_sentences(path, names, on_error=errors.append))
-    assert len(rows) == len(errors) == 1
 
 
 def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: Path):

@@ -76,10 +76,3 @@ def test_a_document_that_is_too_long_is_cut_between_lines_and_says_so(tmp_path, 
 def test_bad_input_is_named_with_file_and_line(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message):
         lines_of(put(tmp_path / name, content))
-
-
-def test_bad_lines_can_be_handed_over_and_reading_goes_on(tmp_path):
-    path = put(tmp_path / "a.txt", b"one\nb\xe9d\ntwo\n\nthree\n")
-    errors: list[InputError] = []
-    assert lines_of(path, on_error=errors.append) == [("one", "two"), ("three",)]
-    assert len(errors) == 1

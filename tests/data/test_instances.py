@@ -14,7 +14,6 @@ from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examp
 from filbert.data.loader import Ahead
 from filbert.data.shards import Corpus, write_corpus
 from filbert.errors import ConfigError
-from filbert.text.tokenizer import Tokenizer
 
 CLS, SEP = 2, 3
 OBJECTIVES = [
@@ -82,18 +81,6 @@ def test_a_pair_is_cls_a_sep_b_sep_with_the_types_of_its_segments(corpus, tiny, 
         assert example.token_type_ids.tolist() == types
         assert example.num_tokens == len(row) <= 24
         assert example.target.pair in (0, 1)
-
-
-def test_a_vocabulary_with_its_own_frame_keeps_it(shared_data, tmp_path):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "roberta-base")
-    corpus = write_corpus(tmp_path, [[[100, 200], [300]], [[400]]], vocab_size=60_000)
-    [example] = fixed_examples(corpus, tokenizer, ObjectiveOptions())
-    assert text_of(example) == [0, 100, 200, 300, 2, 400, 2]
-    pairs = fixed_examples(corpus, tokenizer, ObjectiveOptions(pair="sop"))
-    assert {tuple(text_of(p)) for p in pairs[:1]} <= {
-        (0, 100, 200, 2, 2, 300, 2), (0, 300, 2, 2, 100, 200, 2),
-    }  # fmt: skip
-    assert not any(p.token_type_ids.any() for p in pairs)
 
 
 @pytest.mark.parametrize("options", OBJECTIVES)
@@ -179,14 +166,6 @@ def test_rows_per_step_grow_in_a_line_while_the_warm_up_rows_are_consumed(corpus
     assert loader.begin_of(14) == sum(sizes)
     assert loader.epochs_at(14) == Ahead(loader).epochs_at(14) == sum(sizes) / loader.num_rows
     assert len(loader_of(corpus, tiny, batch_start=4).rows_of(0)) == 16, "no rows, no warm-up"
-
-
-@pytest.mark.parametrize("epochs", [0.01, 0.5, 1, 1.3, 4])
-@pytest.mark.parametrize("growth", [{}, {"batch_start": 4, "batch_warmup": 80}])
-def test_so_many_epochs_take_every_row_so_often(corpus, tiny, growth, epochs):
-    loader = loader_of(corpus, tiny, batch_size=20, **growth)
-    steps = loader.steps_for(epochs)
-    assert loader.begin_of(steps) >= epochs * loader.num_rows > loader.begin_of(steps - 1)
 
 
 def test_fixed_examples_are_the_same_in_every_call_and_spread_over_the_corpus(corpus, tiny):

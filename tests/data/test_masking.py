@@ -16,7 +16,6 @@ from filbert.data.masking import (
     UNITS,
     Masker,
     TokenRows,
-    _begins_unigram,
     choose_ngrams,
     choose_spans,
     choose_words,
@@ -182,14 +181,6 @@ def test_the_collator_decides_each_token_by_itself(tiny):
     assert len({len(p) for p, _ in targets[4000:]}) > 15
 
 
-@pytest.mark.parametrize(("style", "is_masked"), [("bert", True), ("collator", False)])
-def test_the_unknown_token_is_special_to_the_collator_alone(tiny, style, is_masked):
-    rows, _ = random_rows([22] * 50)
-    rows.ids[~np.isin(rows.ids, [CLS, SEP])] = tiny.unk_id
-    _, targets = mask(rows, masker_of(tiny, style=style))
-    assert any(len(positions) for positions, _ in targets) == is_masked
-
-
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):
@@ -207,15 +198,6 @@ def test_each_kind_of_vocabulary_says_in_its_own_way_that_a_word_goes_on(
     masker = masker_of(tokenizer)
     assert not masker.continues[tokenizer.id_of(begins)]
     assert masker.continues[tokenizer.id_of(goes_on)]
-
-
-@pytest.mark.parametrize(
-    ("piece", "begins"),
-    [("ов", False), ("ön", False), ("ист", False), ("क्षा", False), ("日本", True), ("4", True),
-     ("a4", True), ("…", True), ("-ed", False)],
-)  # fmt: skip
-def test_a_piece_of_letters_goes_on_with_a_word_where_blanks_part_words(piece, begins):
-    assert _begins_unigram(piece) is begins
 
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=30)

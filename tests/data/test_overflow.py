@@ -39,12 +39,6 @@ def test_error_names_place_length_and_how_many(tiny):
     )
 
 
-def test_error_counts_a_row_of_several_sequences_once(tiny):
-    rows = [Row({}, "train.csv", 2)] * 2 + [Row({}, "train.csv", 3)] * 2
-    with pytest.raises(InputError, match="1 of 2 rows looked at are too long"):
-        encode_rows(rows, [SHORT, SHORT, LONG, LONG], tiny, max_length=12, rule="error", stride=1)
-
-
 def test_truncate_keeps_the_beginning_and_counts_all(tiny):
     ((cut,),) = pieces(tiny, LONG, rule="truncate")
     (whole,) = tiny.encode([LONG])
@@ -90,11 +84,6 @@ def test_windows_lose_nothing_and_are_not_called_truncated(tiny, stride):
         assert not window.truncated and len(window.input_ids) <= 12
     assert seen.tolist() == ids(whole)[1:-1]
     assert windows[-1].start + windows[-1].num_tokens == whole.num_tokens
-
-
-def test_a_stride_beyond_the_window_gives_windows_side_by_side(tiny):
-    (windows,) = pieces(tiny, LONG, rule="window", stride=10_000)
-    assert [window.start for window in windows] == [0, 10, 20]
 
 
 def test_each_window_of_a_pair_begins_with_the_first_text(tiny):

@@ -188,3 +188,11 @@ def test_merged_groups_join_what_any_partition_joins():
     other = np.array([5, 6, 6, 7, 8])
     assert len(set(merged_groups(one, other)[[0, 1, 2]].tolist())) == 1
     assert len(set(merged_groups(one, other).tolist())) == 3
+
+
+def test_groups_larger_than_a_small_split_still_leave_it_one():
+    given = ["a", "b"] * 40
+    split = stratified_split(
+        given, (0.8, 0.1, 0.1), seed=0, groups=np.arange(80) // 16, keeps_rare=True
+    )
+    assert {name: len(rows) for name, rows in split.items()} == {"train": 48, "dev": 16, "test": 16}

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from filbert.data import squad
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.data.squad import (
@@ -58,20 +57,6 @@ WANTED = {"id": "a", "question": "How was he?", "context": CONTEXT, "answers": [
 def test_a_squad_file_is_known_by_its_content(tmp_path: Path, name: str, indent: int) -> None:
     path = write(tmp_path / name, published(asked("a")), indent=indent)
     assert [row.values for row in read(path)] == [WANTED]
-
-
-def test_a_line_may_be_longer_than_that_of_json_lines(tmp_path: Path) -> None:
-    content = published(asked("a"))
-    content["data"][0]["paragraphs"][0]["context"] = CONTEXT + "x" * (5 * 2**20)
-    assert len(read(write(tmp_path / "x.json", content))) == 1
-
-
-def test_a_file_beyond_the_limit_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(squad, "MAX_FILE", 100)
-    message = refusal(write(tmp_path / "x.json", published(asked("a"))))
-    assert "more than 100 bytes" in message and "JSON Lines" in message
 
 
 def test_rows_of_json_lines_are_questions_too(tmp_path: Path) -> None:
@@ -160,17 +145,6 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, messag
     path = write(tmp_path / "x.json", BROKEN[message])
     found = refusal(path)
     assert message in found and found.startswith(str(path))
-
-
-def test_broken_json_is_refused_with_its_line(tmp_path: Path) -> None:
-    text = json.dumps(published(asked("a")), indent=1)
-    assert re.search(r"x\.json:\d\d: broken JSON", refusal(write(tmp_path / "x.json", text[:-9])))
-
-
-def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_bytes(b'{"data":\n [\xff]}')
-    assert f"{path}:2: byte 11" in refusal(path)
 
 
 def test_a_bad_question_is_handed_over_and_the_others_are_read(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_two_processes_teach_what_one_teaches(film_run, films, tmp_path):
         name: str(value) if isinstance(value, Path) else value for name, value in given.items()
     }
     flags = [x for name, v in given.items() for x in (f"--{name.replace('_', '-')}", str(v))]
-    places = {name: str(tmp_path / name) for name in ("two", "one", "cache")}
-    done = torchrun("distill", *flags, "--out", places["two"], "--cache", places["cache"])
+    places = {name: str(tmp_path / name) for name in ("two", "one")}
+    done = torchrun("distill", *flags, "--out", places["two"])
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.count("rows: 256 train") == 1
     filbert.distill(**given, out=places["one"])

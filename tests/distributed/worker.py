@@ -296,21 +296,23 @@ def distance(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[n] - second[n]).abs().max()) for n in first)
 
 
-# A circle, so that every kind is written once and read once, and a kind with itself.
+# A circle, so that every kind is written once and read once, and a kind with itself. The states of
+# all optimisers go through the same code: FSDP is tried with one.
 PAIRS = (("single", "fsdp"), ("fsdp", "ddp"), ("ddp", "single"), ("ddp", "ddp"), ("fsdp", "fsdp"))
+PAIRS_OF_TWO = (("single", "ddp"), ("ddp", "single"))
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon", "muon in bf16")
 
 
 def state_case(kinds: dict[str, Parallel], case: str) -> dict[str, Any]:
     """States of one optimiser loaded into processes of another kind, and trained on."""
     found: dict[str, Any] = {}
-    pairs = PAIRS if case == "adamw" else PAIRS[:2]
+    pairs = PAIRS if case == "adamw" else PAIRS_OF_TWO
     middle, final = {}, {}
-    for kind in ("single", "fsdp", "ddp") if case == "adamw" else ("single", "fsdp"):
+    for kind in ("single", "fsdp", "ddp") if case == "adamw" else ("single", "ddp"):
         run = Run(kinds[kind], case)
         middle[kind] = run.train(range(3)).state()
         final[kind] = run.train(range(3, 5)).state()
-    found["moved"] = distance(new_model("tokens", 1).state_dict(), final["fsdp"][0])
+    found["moved"] = distance(new_model("tokens", 1).state_dict(), final["ddp"][0])
     for source, target in pairs:
         # Another seed and a step of its own: everything it has must be replaced.
         run, state = Run(kinds[target], case, seed=7).train(range(1)), middle[source]

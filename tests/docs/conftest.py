@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import lzma
-import shutil
-import zipfile
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -173,23 +171,8 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     def run_folder(path: Path) -> None:
         path.symlink_to(toxic_run)
 
-    def google_zip(path: Path) -> None:
-        assert (
-            run(
-                [
-                    "convert",
-                    str(tiny_bert / "filbert-mini"),
-                    str(path.with_suffix("")),
-                    "--to",
-                    "google",
-                ]
-            )
-            == 0
-        )
-        with zipfile.ZipFile(path, "w") as archive:
-            for file in path.with_suffix("").iterdir():
-                archive.write(file, f"{path.stem}/{file.name}")
-        shutil.rmtree(path.with_suffix(""))
+    def google_folder(path: Path) -> None:
+        assert run(["convert", str(tiny_bert / "filbert-mini"), str(path), "--to", "google"]) == 0
 
     def corpus(path: Path) -> None:
         _text(*BOOK)(path.with_suffix(".txt"))
@@ -209,6 +192,8 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     polarity = [["label", "text"]] + [
         ["bad" if i % 2 else "good", f"film number {i}"] for i in range(16)
     ]
+    messages = [["message", "intent", "author"]]
+    messages += [[f"film number {i} was good", "bad" if i % 2 else "good", i] for i in range(60)]
     reviews = [["sentence", "label"]] + [[text, i % 2] for i, (_, text) in enumerate(polarity[1:])]
     heads = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
     paraphrases = [heads] + [[i % 2, i, i, t, f"{t} {i}"] for i, t in enumerate(TEXTS)]
@@ -222,6 +207,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "comments.csv": _csv(_toxic("test", 32)),
         "rows.csv": _csv(_toxic("test", 32)),
         "comments.csv.gz": _csv(_toxic("test", 32)),
+        "messages.csv": _csv(messages),
         "labels.csv": _csv(polarity),
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),
@@ -263,5 +249,5 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "runs/polarity": run_folder,
         "runs/a": run_folder,
         "runs/b": run_folder,
-        "uncased_L-12_H-768_A-12.zip": google_zip,
+        "uncased_L-12_H-768_A-12": google_folder,
     }

@@ -122,7 +122,7 @@ def shorter(line: str) -> str:
     more = MORE.get(verb, {})
     if verb == "pretrain" and " --model " not in line:
         more = more | NARROW
-    if " --time " in line or "--dry-run" in line:
+    if " --time " in line:
         more = {name: value for name, value in more.items() if name != "steps"}
     line = re.sub(r"\s+#( .*)?$", "", line)
     given = "".join(f" --{name} {value}" for name, value in more.items() if f"--{name}" not in line)

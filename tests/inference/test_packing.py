@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import filbert
 from filbert.batch import pack
 from filbert.errors import ConfigError
-from filbert.inference.int8 import quantized
 from filbert.inference.precision import pack_layers
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import PackedLinear
@@ -98,12 +96,3 @@ def test_no_gradient_goes_through_but_passes_without_one_do():
     with pytest.raises(ConfigError, match=r"packed for inference.*filbert\.load"):
         model.encoder(pack([[5, 6, 7]]))
     assert model.encoder.layers[0].up(torch.ones(2, 384)).shape == (2, 512)
-
-
-def test_what_is_small_or_int8_stays_and_shared_layers_are_packed_once(tiny_model):
-    assert pack_layers(filbert.load(tiny_model).model) == 0
-    assert pack_layers(quantized(drawn())) == 0
-    shared = drawn(num_hidden_groups=1)
-    before = hidden_of(shared, 12)
-    assert pack_layers(shared) == len(DENSE)
-    torch.testing.assert_close(hidden_of(shared, 12), before, rtol=0, atol=1e-5)

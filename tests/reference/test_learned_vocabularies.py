@@ -11,6 +11,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from filbert.text import learning
 from filbert.text.learning import KINDS, LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 
@@ -29,7 +30,10 @@ def folders(novel, tmp_path_factory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("learnt")
     for kind in KINDS:
         options = LearnOptions(kind=kind, size=SIZE)
-        learn(lambda: novel, options, held_out=lambda: novel).tokenizer.save(root / kind)
+        # The judges learn from all documents, so none is withheld.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learning, "HELD_OUT_BYTES", 0)
+            learn(lambda: novel, options).tokenizer.save(root / kind)
     return {kind: root / kind for kind in KINDS}
 
 

@@ -50,11 +50,6 @@ def test_a_missing_label_is_refused_with_file_and_line(label):
         MultipleChoice().gold(row(label, line=5))
 
 
-def test_the_text_of_two_choices_is_no_label():
-    with pytest.raises(InputError, match="nor the text of exactly one choice"):
-        MultipleChoice().gold(row("a", ("a", "b", "a")))
-
-
 def test_a_label_that_reads_both_ways_is_a_number_and_the_doctor_says_so():
     both = row("1", ("1", "2", "3"))
     task = MultipleChoice()

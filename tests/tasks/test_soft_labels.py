@@ -106,14 +106,11 @@ def test_starts_and_ends_are_compared_among_the_tokens_of_their_window():
     assert found == pytest.approx([(starts + ends) / 2 / 2])
 
 
-def test_vectors_are_compared_as_they_are_or_by_the_cosine_of_their_pair():
+def test_vectors_are_compared_as_they_are():
     examples = [example(0), example(0)]
     as_they_are = soft(SentenceEmbedding(), [[1.0, 0.0], [0.0, 2.0]])
     found = losses(as_they_are, examples, [[0.0, 0.0], [0.0, 2.0]])
     assert found == pytest.approx([0.5 / 2]), "a mean over the width, then over the texts"
-    by_cosine = soft(SentenceEmbedding(), [[1.0, 0.0], [0.0, 2.0]], by_cosine=True)
-    found = losses(by_cosine, examples, [[1.0, 1.0, 0.0], [3.0, 3.0, 0.0]])
-    assert found == pytest.approx([1.0])
 
 
 def test_alpha_divides_the_loss_between_labels_and_answers():

@@ -83,10 +83,6 @@ def test_rows_without_any_entity_teach_nothing():
         Tagging().fit([_row(["v"], "O")])
 
 
-def test_labels_of_a_row_are_the_types_of_its_entities():
-    assert row_labels(Tagging(), _row(["v"] * 4, "B-a I-a B-a B-b")) == ["a", "a", "b"]
-
-
 # Rows
 
 
@@ -154,20 +150,6 @@ def test_only_the_first_token_of_a_word_is_asked_and_every_word_once(tiny: Token
     assert task.count(targets) == 4
     logits = torch.zeros(4, 5)
     assert task.loss(logits, targets).item() == pytest.approx(4 * np.log(5), rel=1e-6)
-
-
-def test_a_micro_batch_without_words_has_a_loss_of_zero_with_a_gradient(tiny: Tokenizer):
-    row = _row([])
-    row.values["tags"] = []
-    task = Tagging(LABELS)
-    targets = task.targets(task.examples([row], tiny, max_length=9, with_targets=True))
-    assert targets.at is not None
-    assert (targets.values.dtype, targets.at.dtype) == (torch.int64, torch.int64)
-    logits = torch.zeros(3, 5, requires_grad=True)
-    loss = task.loss(logits[targets.at], targets)
-    loss.backward()
-    assert loss.item() == 0.0
-    assert task.count(targets) == 0
 
 
 def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny: Tokenizer):

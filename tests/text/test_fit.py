@@ -41,8 +41,3 @@ def test_tokens_counted_by_word_are_those_of_whole_lines(kind):
     assert fit.num_tokens == sum(len(encoding.ids) for encoding in found)
     assert fit.num_bytes == len("\n".join([*lines, ""]).encode())
     assert fit.num_words == sum(len(line.split(" ")) - line.count("  ") for line in lines) - 5
-
-
-def test_reading_held_out_text_stops_behind_the_document_that_reaches_the_limit():
-    documents = [["aa bb"], ["cc dd"], ["ee ff"]]
-    assert {word for word, _ in held_out_text(documents, max_bytes=7)} == {"aa", "bb", "cc", "dd"}

@@ -12,7 +12,7 @@ from tokenizers import models
 
 from filbert.data.records import read_rows
 from filbert.samples import path as sample
-from filbert.text.extend import (
+from filbert.text.narrow import (
     count_changed,
     count_entries,
     useful_entries,
@@ -37,9 +37,9 @@ def texts() -> list[str]:
     return [row.values["text"] for _, row in zip(range(150), rows, strict=False)] + ODD
 
 
-def narrowed(tokenizer: Tokenizer, texts: list[str], **options):
+def narrowed(tokenizer: Tokenizer, texts: list[str]):
     use = count_entries(tokenizer, texts)
-    return without_others(tokenizer, useful_entries(tokenizer, use, **options))
+    return without_others(tokenizer, useful_entries(tokenizer, use))
 
 
 @pytest.fixture(scope="module")
@@ -68,24 +68,6 @@ def test_the_corpus_is_cut_into_the_same_tokens_and_pairs_too(real, texts, tmp_p
     assert again.specials == tokenizer.specials
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_most_frequent_entries_fill_a_size_and_no_known_word_becomes_unknown(real, texts, name):
-    tokenizer, use, whole = real[name]
-    size = len(whole.kept) - 300
-    small = without_others(tokenizer, useful_entries(tokenizer, use, size=size))
-    assert size - 3 <= small.tokenizer.vocab_size <= size
-    changed, before, after = count_changed(tokenizer, small, texts)
-    assert changed > 0
-    assert after > before
-    unknown = [
-        sum(int((e.input_ids == t.unk_id).sum()) for e in t.encode(texts))
-        for t in (tokenizer, small.tokenizer)
-    ]
-    assert unknown[1] <= unknown[0]
-    often = useful_entries(tokenizer, use, min_count=5)
-    assert often < set(whole.kept)
-
-
 def wordpiece(folder: Path, entries: list[str]) -> Tokenizer:
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *entries]
     (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -100,8 +82,6 @@ def test_a_word_that_was_unknown_does_not_become_known(tmp_path):
     small = without_others(tokenizer, useful_entries(tokenizer, use))
     assert small.tokenizer.id_of("abc") is not None
     assert small.tokenizer.encode(["abcd"])[0].input_ids.tolist() == [2, 1, 3]
-    # With a size there is no such promise, and no place for entries without a use.
-    assert tokenizer.id_of("abc") not in useful_entries(tokenizer, use, min_count=2)
 
 
 def test_an_unknown_letter_of_a_unigram_vocabulary_costs_what_it_did():

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 
 import filbert
 from filbert.cli.main import run as command
-from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
 from filbert.train import loop
 from filbert.train.distill import distill
@@ -124,29 +123,3 @@ def test_each_method_learns_what_it_is_called_after(taught, tmp_path):
     assert not any(
         "projection" in name for name in load_file(tmp_path / "t/model/model.safetensors")
     )
-
-
-def test_answers_from_a_cache_are_those_that_would_be_streamed(taught, tmp_path, monkeypatch):
-    begin = partial(taught, "classification")
-    distill(begin(tmp_path / "streamed"))
-    monkeypatch.setattr("filbert.train.teacher._ROWS_PER_FILE", 100)
-    cache = tmp_path / "cache"
-    assert distill(begin(tmp_path / "cached", cache=str(cache)))["answers_seconds"] > 0
-    assert losses(tmp_path / "cached") == pytest.approx(losses(tmp_path / "streamed"), abs=1e-5)
-    files = sorted(path.name for path in cache.iterdir())
-    assert files == [*(f"answers-0000{i}.safetensors" for i in range(3)), "manifest.json"]
-    # Interrupted after the first file: the others are written again, and it is left alone.
-    first = (cache / files[0]).stat().st_mtime_ns
-    for name in files[1:3]:
-        (cache / name).unlink()
-    asked = []
-
-    def counted(*args, **more):
-        asked.append(1)
-        return run_model(*args, **more)
-
-    monkeypatch.setattr("filbert.train.teacher.run_model", counted)
-    distill(begin(tmp_path / "again", cache=str(cache), lr=1e-3))
-    assert (cache / files[0]).stat().st_mtime_ns == first
-    # Two files, and dev at the end; no step asks the teacher.
-    assert len(asked) == 3

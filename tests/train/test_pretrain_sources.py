@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-import filbert
 from filbert.checkpoints import huggingface
-from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
-from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, run_folder
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
@@ -75,32 +72,6 @@ def test_a_model_without_a_masked_lm_head_gets_a_fresh_one_and_says_so(
     # Continued once more, it has its head.
     pretrain(options(place, tmp_path / "y", model=str(tmp_path / "x" / "model"), **without))
     assert "drawn at random" not in capsys.readouterr().err
-
-
-def test_new_tokens_become_entries_and_the_text_is_cut_with_them(
-    place, tiny_model, tmp_path, capsys
-):
-    sizes = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"]
-    without = dict.fromkeys([*sizes, "max_position_embeddings", "tokenizer"])
-    (tmp_path / "new.txt").write_text("playing\nsees\n\n")
-    (tmp_path / "text.txt").write_text("she sees it playing . he was playing .\n" * 30)
-    pretrain(
-        options(
-            place,
-            tmp_path / "x",
-            model=str(tiny_model),
-            new_tokens=str(tmp_path / "new.txt"),
-            corpus=str(tmp_path / "text.txt"),
-            **without | {"tokenizer": None, "second_length": None},
-        )
-    )
-    assert "vocabulary: 2 new entries at ids 34 to 35." in capsys.readouterr().err
-    model = filbert.load(tmp_path / "x" / "model")
-    (shards,) = (tmp_path / "x.shards").iterdir()
-    corpus = Corpus.open(shards)
-    assert corpus.tokens(0, corpus.num_tokens).tolist().count(34) == 60
-    assert huggingface.read(tmp_path / "x" / "model").config.vocab_size == 36
-    assert {"playing", "sees"} & {c["token"] for c in model.fill("[MASK]", top=36)["candidates"][0]}
 
 
 def test_what_cannot_be_done_is_said_before_anything_is_trained(
@@ -181,27 +152,6 @@ def test_a_generator_is_continued_with_its_model_and_a_new_one_is_announced(
     for name, tensor in old.tensors.items():
         # One step at a rate of 0.
         torch.testing.assert_close(new.tensors[name], tensor, rtol=0, atol=1e-6)
-
-
-def test_a_generator_gets_the_new_entries_too(place, tmp_path):
-    replaced = {"objective": "replaced", "mask_style": "electra", "second_length": None}
-    small = {"family": "electra", "embedding_size": 8, "generator_share": 0.5}
-    pretrain(options(place, tmp_path / "x", **replaced, **small))
-    none = dict.fromkeys([*(name for name in SETTINGS if name.endswith(("_size", "_embeddings")))])
-    none |= dict.fromkeys(["num_hidden_layers", "num_attention_heads", "tokenizer"])
-    (tmp_path / "new.txt").write_text("playing\n")
-    again = none | replaced | {"batch_size": 6, "steps": 1, "lr": 1e-9}
-    again |= {"model": str(tmp_path / "x" / "model"), "new_tokens": str(tmp_path / "new.txt")}
-    pretrain(options(place, tmp_path / "y", **again | {"tokenizer": None}))
-    folder = tmp_path / "y" / "model"
-    old = huggingface.read(tmp_path / "x" / "model" / "generator")
-    model, generator = huggingface.read(folder), huggingface.read(folder / "generator")
-    assert model.config.vocab_size == generator.config.vocab_size == old.config.vocab_size + 1
-    # Its row and bias are the means of those of "play" and "##ing", or of whatever stood for it.
-    pieces = Tokenizer.load(place / "vocab").encode(["playing"])[0].input_ids[1:-1].tolist()
-    for name in ("encoder.embeddings.word.weight", "head.bias"):
-        want = old.tensors[name][pieces].mean(0)
-        torch.testing.assert_close(generator.tensors[name][-1], want, rtol=0, atol=1e-5)
 
 
 def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import filbert
+from filbert.cli.main import run as cli
 from filbert.errors import ConfigError
 from filbert.train.options import FinetuneOptions
 from filbert.train.replay import replay
@@ -72,6 +73,16 @@ def test_near_duplicates_are_in_one_part(tmp_path, table):
     path.write_text("\n".join([header, *lines, *twins]) + "\n")
     for part in lines_by_part(options(path)).values():
         assert {n for n in part if n <= 122} == {n - 121 for n in part if n > 122}
+
+
+def test_rows_from_templates_are_split_although_they_are_near_duplicates(tmp_path):
+    path = tmp_path / "templates.csv"
+    kinds = ["good", "bad"] * 50
+    lines = [f"the {kind} film of the director number {i},{kind}" for i, kind in enumerate(kinds)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    _, rows, division = read_splits(options(path))
+    assert {name: len(part) for name, part in rows.items()} == {"train": 80, "dev": 10, "test": 10}
+    assert "near-duplicates in all parts" in division.rule
 
 
 def test_dev_is_cut_out_of_train_by_a_share_and_a_test_file_stays(table):
@@ -138,3 +149,47 @@ def test_a_run_writes_its_split_and_a_replay_repeats_it(tiny_model, table, tmp_p
     assert replay(str(tmp_path / "x"), device="cpu").is_same
     assert json.loads((tmp_path / "x-replay" / "split.json").read_text()) == split
     assert "x" in filbert.finetune(**given, out=tmp_path / "x", resume=True).facts["name"]
+
+
+def test_a_model_remembers_columns_that_were_recognised(tiny_model, table, tmp_path, capfd):
+    path = tmp_path / "messages.csv"
+    path.write_text(table.read_text().replace("text,label,author", "message,intent,author"))
+    given = ["--task", "classification", "--model", tiny_model, "--precision", "float32"]
+    given += ["--data", path, "--group-column", "author", "--steps", "2", "--out", tmp_path / "x"]
+    assert cli(["finetune", *map(str, given)]) == 0
+    said = 'Using column "message" as text and "intent" as label.'
+    assert capfd.readouterr().err.count(said) == 1
+    model = tmp_path / "x" / "model"
+    for words in (["predict", model, path], ["evaluate", model, "--data", path]):
+        assert cli([*map(str, words)]) == 0
+        assert "Using column" not in capfd.readouterr().err
+
+
+def test_folds_measure_every_row_once_and_the_model_is_trained_on_all(
+    tiny_model, table, tmp_path, capfd
+):
+    given = ["--task", "classification", "--model", tiny_model, "--precision", "float32"]
+    given += ["--data", table, "--folds", "3", "--steps", "2", "--out", tmp_path / "x"]
+    assert cli(["finetune", *map(str, given)]) == 0
+    run = json.loads((tmp_path / "x" / "run.json").read_text())
+    parts = [json.loads((tmp_path / f"x/folds/{n}/split.json").read_text()) for n in (1, 2, 3)]
+    tested = sorted(row for part in parts for row in part["parts"]["test"])
+    # The last row has a label of its own, which no fold can measure.
+    assert tested == list(range(120))
+    assert all(120 in part["parts"]["train"] for part in parts)
+    assert run["data"]["train"]["rows"] == 121 and run["data"].keys() == {"train"}
+    accuracy = run["folds"]["metrics"]["accuracy"]
+    assert accuracy["values"] == [
+        one["metrics"]["accuracy"] for one in run["folds"]["runs"].values()
+    ]
+    assert accuracy["mean"] == pytest.approx(sum(accuracy["values"]) / 3)
+    assert "3 folds; the model of the run is trained on all rows" in capfd.readouterr().out
+    assert {path.name for path in (tmp_path / "x" / "folds").iterdir()} == {"1", "2", "3"}
+    assert cli(["finetune", *map(str, given), "--resume"]) == 0
+
+
+def test_folds_without_a_table_are_refused(table):
+    with pytest.raises(ConfigError, match="--folds measures every row"):
+        options(table, folds=3, dev="0.1")
+    with pytest.raises(ConfigError, match="give 2 folds or more"):
+        options(table, folds=1)

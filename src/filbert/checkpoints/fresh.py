@@ -7,7 +7,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_layers, with_new_head
@@ -201,9 +200,6 @@ _PARTS = {
     "discriminator": {"discriminator": "head."},
 }
 
-_WORDS = "encoder.embeddings.word.weight"
-_BIASES = ("head.bias", "head.masked_lm.bias")
-
 
 def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
     """Return the checkpoint with the head of a pre-training objective.
@@ -238,53 +234,6 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
         left = [checkpoint.head]
     notes += [f"head left out: {part}." for part in left]
     return replace(drawn, tensors=tensors, notes=tuple(notes))
-
-
-def grow_vocabulary(
-    checkpoint: Checkpoint, vocab_size: int, rows_from: Mapping[int, Sequence[int]]
-) -> Checkpoint:
-    """Add rows for new vocabulary entries to the word table and the masked-LM bias.
-
-    A new row is the mean of the rows of the pieces that the old tokenizer splits the entry into;
-    without pieces, the mean of all rows. Sources: Gee et al. 2022 ("Fast Vocabulary Transfer"),
-    section 3, for the pieces; Hewitt 2021 ("Initializing New Word Embeddings for Pretrained
-    Language Models") for all rows. The same rule for the bias is our own choice.
-
-    Args:
-        checkpoint: Not changed; the result shares the other tensors.
-        vocab_size: Number of entries of the new vocabulary. A longer table keeps its length.
-        rows_from: Id of a new entry (or of an unused old one) to ids of the old vocabulary.
-
-    Raises:
-        ValueError: An id outside the tables, which is a programming error.
-    """
-    old_size = checkpoint.config.vocab_size
-    size = max(vocab_size, old_size)
-    sources = dict.fromkeys(range(old_size, size), ()) | {
-        row: tuple(pieces) for row, pieces in rows_from.items()
-    }
-    if any(not 0 <= row < size for row in sources):
-        raise ValueError(f"rows {sorted(sources)[:1]}..{sorted(sources)[-1:]} of {size}")
-    if any(not 0 <= piece < old_size for pieces in sources.values() for piece in pieces):
-        raise ValueError(f"a piece is not one of the {old_size} old entries")
-    if not sources:
-        return checkpoint
-    tensors = dict(checkpoint.tensors)
-    for name in (_WORDS, *_BIASES):
-        if name in tensors:
-            tensors[name] = _grown(tensors[name], size, sources)
-    config = checkpoint.config.changed(vocab_size=size)
-    return replace(checkpoint, config=config, tensors=tensors, filbert=None)
-
-
-def _grown(old: Tensor, size: int, sources: Mapping[int, tuple[int, ...]]) -> Tensor:
-    values = old.detach().float()
-    new = torch.empty((size, *old.shape[1:]), dtype=old.dtype)
-    new[: len(old)] = old
-    mean = values.mean(0)
-    for row, pieces in sources.items():
-        new[row] = (values[list(pieces)].mean(0) if pieces else mean).to(old.dtype)
-    return new
 
 
 # ELECTRA: pairs of generator and discriminator.

@@ -50,7 +50,6 @@ from filbert.text.saving import switches
 from filbert.text.tokenizer import Tokenizer
 
 PREFIX = "bert_model.ckpt"
-PARTS = ("discriminator", "generator")
 
 # Names of variables: filbert's modules to Google's. {} is the number of the layer, or of ALBERT's
 # group; "query" is replaced to get the three modules of filbert's fused qkv.
@@ -199,7 +198,6 @@ _FAMILIES = {
         ("electra/",), _ELECTRA_ENCODER, {None: {}, "discriminator": _DISCRIMINATOR_HEAD}
     ),
 }
-_DISCRIMINATOR = _FAMILIES["electra"]
 _GENERATOR = _Names(
     ("electra/embeddings/", "generator/"),
     _GENERATOR_ENCODER,
@@ -239,7 +237,7 @@ class _Plan:
 
 
 @unreadable_as(FormatError)
-def read(prefix: Path, *, hidden_act: str | None = None, part: str | None = None) -> Checkpoint:
+def read(prefix: Path, *, hidden_act: str | None = None) -> Checkpoint:
     """Read the checkpoint at a prefix; its notes describe what was decided and left out.
 
     Names and shapes are compared with those that the configuration implies before any tensor is
@@ -249,15 +247,13 @@ def read(prefix: Path, *, hidden_act: str | None = None, part: str | None = None
         prefix: ".../bert_model.ckpt".
         hidden_act: "gelu" (the erf form) or "gelu_tanh", to override what "gelu" means in this
             family by default.
-        part: Which of ELECTRA's two models: "discriminator" (the default if there are both) or
-            "generator".
 
     Raises:
         FormatError: A damaged file, or tensors that do not fit the configuration.
         ConfigError: An option that does not fit the checkpoint.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle, hidden_act, part)
+    plan = _plan(bundle, hidden_act)
     tensors = {name: _read_tensor(plan, bundle, name) for name in plan.sources}
     notes = [*plan.notes, *_summary(plan.left_out)]
     labels, problem = None, None
@@ -290,7 +286,7 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     `becomes` is filbert's name, or "left out: ..." with the reason. Errors are those of `read`.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle, None, None)
+    plan = _plan(bundle, None)
     becomes = {key: f"left out: {reason}" for key, reason in plan.left_out.items()}
     for tensor, variables in plan.sources.items():
         for number, name in enumerate(variables, 1):
@@ -308,13 +304,15 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _plan(bundle: TensorBundle, hidden_act: str | None, part: str | None) -> _Plan:
+def _plan(bundle: TensorBundle, hidden_act: str | None) -> _Plan:
     """Match a checkpoint's variables with its configuration; no tensor is read."""
     index = Path(f"{bundle.prefix}.index")
     notes: list[str] = []
     family, keys, left_out = _usual_names(bundle.shapes, index, notes)
     shapes = {name: bundle.shapes[key] for name, key in keys.items()}
-    names = _names_in_use(family, keys, part, index)
+    names = _FAMILIES[family]
+    if family == "electra" and not names.num_layers(keys):
+        names = _GENERATOR
     path, raw = _configuration(index, family, names, shapes, notes)
     raw["hidden_act"], note = _activation(raw, family, hidden_act, path)
     notes += [note] if note else []
@@ -395,22 +393,6 @@ def _usual_names(
     return "albert" if is_albert else "bert", keys, left_out
 
 
-def _names_in_use(family: str, keys: Collection[str], part: str | None, index: Path) -> _Names:
-    """Return the table of names of the family, or of one part of an ELECTRA."""
-    if part is not None and part not in PARTS:
-        raise ConfigError(f"part {part!r} is not one of {', '.join(PARTS)}.")
-    if family != "electra":
-        if part is not None:
-            raise ConfigError(f"{index} is no ELECTRA; only those have a {part}.")
-        return _FAMILIES[family]
-    tables = dict(zip(PARTS, (_DISCRIMINATOR, _GENERATOR), strict=True))
-    held = [name for name in PARTS if tables[name].num_layers(keys)]
-    chosen = part or (held or PARTS)[0]
-    if chosen not in held:
-        raise FormatError(f"{index} holds no {chosen}: it has no layer of one.")
-    return tables[chosen]
-
-
 def _kind(
     shapes: Mapping[str, tuple[int, ...]], family: str, names: _Names, width: Any
 ) -> str | None:
@@ -451,9 +433,8 @@ def _match(plan: _Plan, bundle: TensorBundle, path: Path, index: Path) -> None:
             plan.left_out[keys[name]] = "pooler, which this head does not read"
         elif name.startswith(plan.names.scopes):
             unexpected.append(keys[name])
-        elif name.split("/")[0] in ("electra", "generator", *(f"{p}_predictions" for p in PARTS)):
-            other = PARTS[plan.names.scopes == ("electra/",)]
-            plan.left_out[keys[name]] = f"of the {other} (--part {other})"
+        elif name.startswith("generator"):
+            plan.left_out[keys[name]] = "of ELECTRA's generator"
         else:
             plan.left_out[keys[name]] = "another head, or other variable outside the encoder"
     for odd, what in ((expected.keys() - keys.keys(), "missing"), (unexpected, "unexpected")):
@@ -815,7 +796,7 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
         known = {name for name in names.heads if name} | {"masked_lm"} - {"pair"}
         raise ConfigError(
             f"Google's code for {family} has no {kind!r} head; it has {', '.join(sorted(known))}. "
-            "Write the encoder alone (--encoder-only), or keep Hugging Face's layout."
+            "Keep Hugging Face's layout."
         )
     is_identity = _projects_by_identity(checkpoint)
     if checkpoint.config.embeddings.width == checkpoint.config.hidden_size and not is_identity:

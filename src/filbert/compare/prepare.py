@@ -13,7 +13,7 @@ import numpy as np
 
 from filbert.compare.predictions import is_missing
 from filbert.compare.recipe import Study
-from filbert.data.columns import ColumnNames
+from filbert.data.columns import ColumnNames, recognised
 from filbert.data.labels import Merge, check_names, label_in, label_order, listed
 from filbert.data.near_duplicates import between, near_duplicates
 from filbert.data.records import Row, file_digest
@@ -78,12 +78,13 @@ def _read(study: Study, path: str) -> list[Row]:
     names = ColumnNames(
         text_column=study.text_column,
         text_pair_column=study.text_pair_column,
-        label_column=None if study.merge_labels else study.label_column,
+        label_column=None if study.label_column == "label" else study.label_column,
         merge_labels=study.merge_labels,
         merge_as=study.merge_as,
         separator=study.separator,
     )
     extra = () if study.slice_column is None else (study.slice_column,)
+    names = recognised(path, names, num_texts=1, label="class", apart=extra)
     found = names.read(path, required=("text", "label"), optional=("text_pair",), extra=extra)
     kept = ("text", "text_pair", *extra)
     return [

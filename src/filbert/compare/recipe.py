@@ -66,9 +66,9 @@ _NUMBERS: dict[str, tuple[type, float]] = {
 _LENGTHS = ("epochs", "steps", "time")
 # Options of `finetune` that are the same for every contestant.
 _COMMON = {
-    "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
+    "task", "data", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
     "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard", "device",
-    "merge_labels", "merge_as",
+    "merge_labels", "merge_as", "split_seed", "folds", "fold",
 } | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
@@ -165,6 +165,16 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
     )
 
 
+def usual_recipe(models: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe with TF-IDF, the built-in models and others by folder or Hub id."""
+    tables: dict[str, Any] = {"tfidf": {"kind": "tfidf"}}
+    for model in dict.fromkeys(["minilm", "filbert-mini", *models]):
+        title = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(model).name).strip("-.") or "model"
+        title = f"{title}-{len(tables)}" if title in tables else title
+        tables[title] = {"model": model}
+    return {"contestants": tables}
+
+
 def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Contestant]:
     """Select contestants by name.
 
@@ -245,7 +255,7 @@ def _contestant(
         known = {*DEFAULTS[kind]} | ({SOURCE_KEYS[kind]} if kind in SOURCE_KEYS else set())
         if kind in TRAINED:
             trained = FinetuneOptions if kind == "encoder" else DistillOptions
-            known |= options_in(trained).keys() - _COMMON - {"corpus", "cache"}
+            known |= options_in(trained).keys() - _COMMON - {"corpus"}
         _refuse_unknown(own, known, is_trained=kind in TRAINED)
         shared_names = known | ({"device"} if kind in TRAINED else set())
         shared, of_flags = (

@@ -242,7 +242,7 @@ def _digests(options: Mapping[str, Any]) -> dict[str, str]:
     digests: dict[str, str] = {}
     if options.get("vectors") is not None:
         digests["vectors"] = _sha256(Path(str(options["vectors"])).absolute())
-    for name in ("model", "student", "augment_with", "extra"):
+    for name in ("model", "student", "augment_with"):
         if options.get(name) is not None:
             prefix = "" if name == "model" else f"{name}: "
             place = Path(str(options[name])).expanduser()

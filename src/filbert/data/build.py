@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filbert.data.blocks import EncodedBlock, encode_blocks
-from filbert.data.documents import MAX_DOCUMENT, CleanBlocks, read_documents
+from filbert.data.documents import MAX_DOCUMENT, Blocks, read_documents
 from filbert.data.records import file_digest
 from filbert.data.shards import (
     FORMAT_VERSION,
@@ -29,13 +29,14 @@ from filbert.data.shards import (
     verify_shard,
     write_shard,
 )
-from filbert.data.streams import OnError
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import flush, read_json, write_json
 from filbert.text.tokenizer import Tokenizer
 
 # The name of a shard while it is written.
 _UNFINISHED = ".shard.tmp"
+# Tokens per shard; it ends with the block of text that reaches this number.
+SHARD_TOKENS = 2**24
 _OUR_FILES = ("shard-", _UNFINISHED, f".{PROGRESS}", f".{MANIFEST}", TOKENIZER, MANIFEST)
 # Entries of a manifest that decide its bytes, as they are named in messages.
 _DECISIVE = {
@@ -82,7 +83,6 @@ def build_corpus(
     workers: int = 1,
     overwrite: bool = False,
     on_progress: Callable[[BuildProgress], None] | None = None,
-    on_bad: OnError | None = None,
 ) -> Built:
     """Tokenise files into the folder `out`; `shards` describes the format.
 
@@ -97,7 +97,6 @@ def build_corpus(
         workers: Processes that tokenise; 1 is this process.
         overwrite: Delete another or a damaged corpus in `out`.
         on_progress: Called after each block.
-        on_bad: Called with each line that is skipped (`skip_bad_lines`).
 
     Raises:
         InputError: A file cannot be read or has no text.
@@ -116,10 +115,7 @@ def build_corpus(
         kept, num_bytes = len(done["shards"]), 0
         if "counts" not in done:
             tokenizer.save(folder / TOKENIZER)
-            bad = _BadLines(on_bad)
-            on_error = bad if options.skip_bad_lines else None
-            documents = read_documents(paths, text_column=options.text_column, on_error=on_error)
-            blocks = CleanBlocks(documents, drop_lines=options.drop_duplicate_lines)
+            blocks = Blocks(read_documents(paths, text_column=options.text_column))
 
             def report(num_tokens: int) -> None:
                 if on_progress:
@@ -128,21 +124,8 @@ def build_corpus(
 
             before, rest = _write_shards(folder, done, blocks, options, workers, report)
             num_bytes = blocks.num_bytes - before
-            done = _finish(folder, done, blocks, rest, bad.count)
+            done = _finish(folder, done, blocks, rest)
     return Built(done, num_bytes, time.perf_counter() - begin, workers, kept)
-
-
-class _BadLines:
-    """Counts the lines that are skipped, and passes them on."""
-
-    def __init__(self, on_bad: OnError | None) -> None:
-        self.count = 0
-        self._on_bad = on_bad
-
-    def __call__(self, error: InputError) -> None:
-        self.count += 1
-        if self._on_bad:
-            self._on_bad(error)
 
 
 def _plan(
@@ -287,7 +270,7 @@ def _differences(found: dict[str, Any], plan: dict[str, Any]) -> list[str]:
 def _write_shards(
     folder: Path,
     done: dict[str, Any],
-    blocks: CleanBlocks,
+    blocks: Blocks,
     options: CorpusOptions,
     workers: int,
     report: Callable[[int], None],
@@ -302,7 +285,7 @@ def _write_shards(
     pending_tokens = 0
     source = iter(blocks)
     try:
-        # The text is read from its beginning, which restores the hashes of earlier lines.
+        # The text is read from its beginning.
         for _ in islice(source, _total(done["shards"], "blocks")):
             pass
         before = blocks.num_bytes
@@ -313,7 +296,7 @@ def _write_shards(
                 pending.append(encoded)
                 pending_tokens += len(encoded.shard.tokens)
                 num_tokens += len(encoded.shard.tokens)
-                if pending_tokens >= options.shard_tokens:
+                if pending_tokens >= SHARD_TOKENS:
                     _write_shard(folder, done, pending)
                     pending, pending_tokens = [], 0
                 report(num_tokens)
@@ -345,9 +328,8 @@ def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBl
 def _finish(
     folder: Path,
     done: dict[str, Any],
-    blocks: CleanBlocks,
+    blocks: Blocks,
     rest: Sequence[EncodedBlock],
-    num_bad: int,
 ) -> dict[str, Any]:
     """Write and return the manifest, which makes the corpus complete."""
     shards = done["shards"]
@@ -362,15 +344,11 @@ def _finish(
         "read_documents": blocks.num_documents,
         "read_lines": blocks.num_lines,
         "read_bytes": blocks.num_bytes,
-        "duplicate_documents": blocks.duplicate_documents,
-        "duplicate_lines": blocks.duplicate_lines,
-        "documents_of_duplicate_lines": blocks.emptied_documents,
+        "duplicate_documents": blocks.num_duplicates,
         "documents_without_tokens": _total(everything, "empty_documents"),
         "sentences_without_tokens": _total(everything, "empty_sentences"),
         "cuts_in_long_documents": blocks.num_cuts,
         "characters_where_cut": MAX_DOCUMENT,
-        "texts_not_remembered": blocks.seen.num_forgotten,
-        "bad_lines": num_bad,
     }
     manifest = {key: value for key, value in done.items() if key != "shards"}
     manifest |= {"counts": counts, "shards": shards}

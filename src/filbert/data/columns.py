@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from itertools import islice, pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from filbert.data.labels import Merge, listed, merge_labels
-from filbert.data.records import Row, read_rows
-from filbert.data.streams import OnError
-from filbert.errors import ConfigError
+from filbert.data.records import WITH_COLUMNS, Row, column_names, read_rows
+from filbert.data.streams import OnError, kind_of, shown
+from filbert.errors import ConfigError, InputError, printable
+
+# Rows whose values are looked at to recognise columns.
+_SAMPLE = 1_000
+# A numeric column with more values than this is a measurement and not a class.
+_MOST_NUMBERS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +44,8 @@ class ColumnNames:
         choices_column: name of the column with the list of choices.
         choice_columns: one column per choice, instead of a list.
         separator: character between the fields of CSV and TSV files, such as ";".
+        encoding: of CSV, TSV, JSON Lines and text files, such as latin-1 or cp1252; UTF-8 when not
+            given.
     """
 
     text_column: str = "text"
@@ -53,6 +64,7 @@ class ColumnNames:
     choices_column: str | None = None
     choice_columns: tuple[str, ...] | None = None
     separator: str | None = None
+    encoding: str | None = None
 
     @staticmethod
     def recorded(options: Mapping[str, Any]) -> ColumnNames:
@@ -62,6 +74,32 @@ class ColumnNames:
             value = options.get(field.name, field.default)
             named[field.name] = tuple(value) if isinstance(value, list) else value
         return ColumnNames(**named)
+
+    def or_recorded(self, options: Mapping[str, Any], path: str | Path) -> ColumnNames:
+        """These names; where the user gave none, those of a recorded training run.
+
+        The recorded names are left out unless the file has the recorded columns of the texts.
+
+        Args:
+            options: The recorded options by flat name.
+            path: The file that is to be read.
+        """
+        recorded = ColumnNames.recorded(options)
+        changes = {
+            field.name: getattr(recorded, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) == field.default
+        }
+        merged = replace(self, **changes)
+        if str(path) == "-" or kind_of(path)[0] not in WITH_COLUMNS or merged == self:
+            return self
+        inputs = ("text", "text_pair", "tokens", "question", "context", "choices")
+        wanted = {name for name in map(merged.given, inputs) if name is not None}
+        wanted |= {*(merged.choice_columns or ())}
+        with suppress(InputError):
+            if wanted <= {*column_names(path, merged.separator, merged.encoding)}:
+                return merged
+        return self
 
     def own(self, name: str) -> str:
         """The file's own name of a standard column."""
@@ -165,8 +203,143 @@ class ColumnNames:
             optional=[name for name in optional if name not in named],
             extra=extra if merge is None else (*extra, *merge.columns),
             separator=self.separator,
+            encoding=self.encoding,
             on_error=on_error,
         )
         if merge is None:
             return rows
         return merge_labels(rows, merge, keep=extra, on_error=on_error)
+
+
+# Columns recognised by their content
+
+
+def recognised(
+    path: str | Path,
+    names: ColumnNames,
+    *,
+    num_texts: int,
+    label: str | None,
+    apart: Sequence[str] = (),
+) -> ColumnNames:
+    """Return names of columns, with those of text and label found by content where needed.
+
+    A column is only searched if the user has not named it and the file does not have the standard
+    name. Texts are the longest strings. Classes are columns in which few values repeat; a score is
+    a column of numbers that does not just count the rows.
+
+    Args:
+        path: The file.
+        names: The user's names.
+        num_texts: 1, or 2 for pairs.
+        label: "class", "number", or None if no label is read.
+        apart: Columns with another use.
+
+    Raises:
+        InputError: Several columns may be meant.
+    """
+    if str(path) == "-" or kind_of(path)[0] not in WITH_COLUMNS:
+        return names
+    known = [*column_names(path, names.separator, names.encoding)]
+    wants_text = names.own("text") == "text" and "text" not in known
+    has_label = names.label_column or names.label_columns or names.merge_labels
+    wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
+    if not wants_text and not wants_label or len(known) < num_texts + bool(label):
+        return names
+    given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
+    if not given <= {*known}:
+        return names  # the reader says which one is missing
+    rows = read_rows(
+        path, separator=names.separator, encoding=names.encoding, on_error=lambda _: None
+    )
+    sample = [row.values for row in islice(rows, _SAMPLE)]
+    used = {names.own("text"), names.own("text_pair"), names.own("label"), *apart}
+    columns = {
+        name: [row[name] for row in sample if row.get(name) not in (None, "")]
+        for name in known
+        if name not in used
+    }
+    texts = _longest_texts(columns, num_texts) if wants_text else []
+    rest = {name: values for name, values in columns.items() if name not in texts}
+    labels = [n for n, v in rest.items() if (_is_class if label == "class" else _is_score)(v)]
+    too_many = len(texts) > num_texts or (wants_label and len(labels) > 1)
+    if too_many or (wants_text and len(texts) < num_texts) or (wants_label and not labels):
+        raise _unclear(path, known, texts if wants_text else None, labels if wants_label else None)
+    found: dict[str, Any] = {}
+    if wants_text:
+        found |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
+    if wants_label:
+        found["label_column"] = labels[0]
+    return replace(names, **found)
+
+
+def recognition_line(given: ColumnNames, found: ColumnNames) -> str:
+    """Describe the columns that `recognised` found, for the user."""
+    roles = {"text_column": "text", "text_pair_column": "second text", "label_column": "label"}
+    new = {role: getattr(found, name) for name, role in roles.items()}
+    new = {role: own for role, own in new.items() if own not in vars(given).values()}
+    said = " and ".join(f'"{printable(own, 40)}" as {role}' for role, own in new.items())
+    return f"Using column {said}."
+
+
+def _longest_texts(columns: Mapping[str, Sequence[Any]], count: int) -> list[str]:
+    """The columns with the longest strings: `count` of them, or more if others are as long."""
+    lengths = {
+        name: fmean(map(len, values))
+        for name, values in columns.items()
+        if values and all(isinstance(value, str) for value in values) and not _numbers(values)
+    }
+    # Addresses and ids may be longer than the texts, but have no blanks.
+    with_blanks = [n for n in lengths if fmean(" " in text for text in columns[n]) > 0.5]
+    ranked = sorted(with_blanks or lengths, key=lambda name: -lengths[name])
+    if len(ranked) <= count:
+        return sorted(ranked, key=[*columns].index)
+    others = [name for name in ranked[count:] if 2 * lengths[name] > lengths[ranked[count - 1]]]
+    others = [name for name in others if not _is_class(columns[name])]
+    return sorted([*ranked[:count], *others], key=[*columns].index)
+
+
+def _is_class(values: Sequence[Any]) -> bool:
+    """Whether few values repeat."""
+    if not all(isinstance(value, str | int | float) for value in values):
+        return False
+    distinct, numbers = len({*values}), _numbers(values)
+    if numbers and (distinct > _MOST_NUMBERS or any(number % 1 for number in numbers)):
+        return False
+    return distinct == 2 or 2 < distinct <= len(values) / 3
+
+
+def _is_score(values: Sequence[Any]) -> bool:
+    """Whether the values are numbers that do not just count the rows."""
+    numbers = _numbers(values)
+    counts = all(b - a == 1 for a, b in pairwise(numbers))
+    return len({*numbers}) > 1 and not counts
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """The values as numbers; [] if one of them is none."""
+    try:
+        return [float(value) for value in values if not isinstance(value, bool)]
+    except (TypeError, ValueError):
+        return []
+
+
+def _unclear(
+    path: str | Path,
+    known: Sequence[str],
+    texts: Sequence[str] | None,
+    labels: Sequence[str] | None,
+) -> InputError:
+    """The error for columns that cannot be told apart; None for those that are clear."""
+    problems, flags = [], []
+    for role, names in (("text", texts), ("label", labels)):
+        if names is None:
+            continue
+        some = " or ".join(f'"{printable(name, 30)}"' for name in names[:8])
+        problems.append(f"the {role} may be {some}" if some else f"none looks like a {role}")
+        flags.append(f"--{role}-column {shlex.quote(names[0]) if names else 'NAME'}")
+    columns = ", ".join(printable(name, 30) for name in known[:20])
+    return InputError(
+        f"{shown(path)}: the columns are {columns}; {' and '.join(problems)}. Name them, as in "
+        f"{' '.join(flags)}."
+    )

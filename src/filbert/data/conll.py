@@ -330,7 +330,7 @@ def read_sentences(
         return _read_piped(names, labelled, on_error)
     known: list[str] = []
     try:
-        known = column_names(path, names.separator)
+        known = column_names(path, names.separator, names.encoding)
     except BadRow:
         # Only the first row is broken. If rows can be read after it, `read` will do so.
         if on_error is None:

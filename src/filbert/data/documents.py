@@ -1,4 +1,4 @@
-"""Documents from text files, in order and in bounded memory, each different text once."""
+"""Documents from text files, in order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from filbert.data.records import WITH_COLUMNS, read_rows
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
     BadRowReporter,
     Lines,
-    OnError,
     kind_of,
     require_file,
     shown,
@@ -47,7 +44,6 @@ def read_documents(
     *,
     text_column: str = "text",
     pair_column: str | None = None,
-    on_error: OnError | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of all files, one file after the other.
 
@@ -58,37 +54,35 @@ def read_documents(
         paths: Files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
         text_column: Column of a row that holds the text.
         pair_column: Column with one more text of the same document; "text_pair" is optional.
-        on_error: Called with each bad line or row; without it the first one is raised.
 
     Raises:
-        InputError: A file is missing, damaged or without text; or, without `on_error`, a line is
-            not UTF-8, contains a NUL or is longer than MAX_FIELD characters.
+        InputError: A file is missing, damaged or without text; or a line is not UTF-8, contains a
+            NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
-        report = BadRowReporter(on_error)
         if kind_of(path)[0] in WITH_COLUMNS and str(path) != "-":
-            found = _row_documents(path, text_column, pair_column, report)
+            found = _row_documents(path, text_column, pair_column)
         else:
-            found = _plain(path, report)
+            found = _plain(path)
         is_empty = True
         for document in found:
             is_empty = False
             yield document
-        if is_empty and not report.count:
+        if is_empty:
             raise InputError(f"{shown(path)}: no text in it. Leave the file out, or fill it.")
 
 
-def _plain(path: str | Path, report: BadRowReporter) -> Iterator[Document]:
+def _plain(path: str | Path) -> Iterator[Document]:
     if str(path) != "-":
         require_file(path, once=True)
     name = shown(path)
-    lines = Lines(path)
+    lines, report = Lines(path), BadRowReporter(None)
     pending: list[str] = []
     start = size = 0
     is_rest = False
     for number, line in enumerate(lines, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
+        if lines.bad:
+            lines.report_bad(number, number, report)
         text = line.strip()
         is_full = bool(text) and size + len(text) > MAX_DOCUMENT
         if pending and (is_full or not text):
@@ -106,7 +100,7 @@ def _plain(path: str | Path, report: BadRowReporter) -> Iterator[Document]:
 
 
 def _row_documents(
-    path: str | Path, text_column: str, pair_column: str | None, report: BadRowReporter
+    path: str | Path, text_column: str, pair_column: str | None
 ) -> Iterator[Document]:
     # As for tasks, a column that the user named must exist.
     is_named = pair_column not in (None, "text_pair")
@@ -115,13 +109,11 @@ def _row_documents(
         columns={"text": text_column} | ({"text_pair": str(pair_column)} if is_named else {}),
         required=("text",),
         optional=("text_pair",) if pair_column == "text_pair" else (),
-        on_error=report if report.on_error else None,
     )
     for row in rows:
         text = row.values["text"]
         if not isinstance(text, str):
-            report(BadRow(f'{row.where}: "{text_column}" holds no text.'))
-            continue
+            raise BadRow(f'{row.where}: "{text_column}" holds no text.')
         pair = row.values.get("text_pair")
         parts = text.splitlines() + (pair.splitlines() if isinstance(pair, str) else [])
         lines = tuple(line for part in parts if (line := part.strip()))
@@ -129,125 +121,55 @@ def _row_documents(
             yield Document(lines, row.where)
 
 
-# Duplicates
-
-# 400 MB of hashes. When so many are stored, new texts are compared with them but not stored.
-MAX_REMEMBERED = 50_000_000
-# New hashes are merged into the large array when there are this many, or an eighth of it.
-_MIN_RECENT = 2**17
 # Characters. A block ends with the document that reaches this size. Shards end with a block, so
 # this must depend on the input alone.
 BLOCK_CHARACTERS = 2**19
 
 
-def hash_of(text: bytes, kind: bytes) -> int:
-    """Return 64 bits of BLAKE2b.
-
-    Among n different texts the chance of any collision is about n * n / 3.7e19: 1 in 15,000 for
-    the 50 million that are stored at most.
-
-    Args:
-        text: Any bytes.
-        kind: Up to 16 bytes; the same text of another kind has another hash.
-    """
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=kind).digest(), "little")
+# Documents whose hashes are stored, in 400 MB; later ones are compared with these only.
+MAX_REMEMBERED = 4_000_000
 
 
-class SeenHashes:
-    """A set of 64-bit hashes in two sorted arrays, a large and a recent one.
+class Blocks:
+    """Documents in blocks, without those that equal an earlier one; can be iterated once.
 
-    Attributes:
-        count: Number of hashes.
-        num_forgotten: Number of new hashes that were not stored because the set was full.
-    """
-
-    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
-        self.count = 0
-        self.num_forgotten = 0
-        self._limit = limit
-        self._stored = self._recent = np.empty(0, np.uint64)
-
-    def add(self, hashes: Sequence[int]) -> np.ndarray:
-        """Add hashes in order; return bool (n,), whether each is new."""
-        given = np.array(hashes, np.uint64)
-        different, first = np.unique(given, return_index=True)
-        places = np.sort(first[~_is_in(different, self._recent) & ~_is_in(different, self._stored)])
-        is_new = np.zeros(len(given), np.bool_)
-        is_new[places] = True
-        kept = places[: self._limit - self.count]
-        self.count += len(kept)
-        self.num_forgotten += len(places) - len(kept)
-        # The "stable" sort merges sorted parts in linear time.
-        self._recent = np.sort(np.concatenate([self._recent, given[kept]]), kind="stable")
-        if len(self._recent) >= max(_MIN_RECENT, len(self._stored) // 8):
-            self._stored = np.sort(np.concatenate([self._stored, self._recent]), kind="stable")
-            self._recent = np.empty(0, np.uint64)
-        return is_new
-
-
-def _is_in(values: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Return whether each value is in the sorted table."""
-    if not len(table):
-        return np.zeros(len(values), np.bool_)
-    places = np.minimum(np.searchsorted(table, values), len(table) - 1)
-    return np.asarray(table[places] == values)
-
-
-class CleanBlocks:
-    """Documents in blocks, without repeated texts; can be iterated once.
-
-    Args:
-        documents: Of equal ones the first is kept.
-        drop_lines: Also drop each line that occurred in an earlier kept document or further up.
+    Documents are compared by 64 bits of BLAKE2b.
 
     Attributes:
         num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
         num_cuts: Continuations of documents that were too long.
-        duplicate_documents: Documents dropped as equal to an earlier one.
-        duplicate_lines: Lines dropped as equal to an earlier one.
-        emptied_documents: Documents left without a line by that.
-        seen: The hashes of everything that was kept.
+        num_duplicates: Documents dropped as equal to an earlier one.
     """
 
-    def __init__(self, documents: Iterable[Document], *, drop_lines: bool) -> None:
+    def __init__(self, documents: Iterable[Document]) -> None:
         self.num_documents = self.num_lines = self.num_bytes = self.num_cuts = 0
-        self.duplicate_documents = self.duplicate_lines = self.emptied_documents = 0
-        self.seen = SeenHashes()
+        self.num_duplicates = 0
         self._documents = documents
-        self._drop_lines = drop_lines
+        self._seen: set[bytes] = set()
 
     def __iter__(self) -> Iterator[list[tuple[str, ...]]]:
         pending: list[tuple[str, ...]] = []
         size = 0
         for document in self._documents:
-            pending.append(document.lines)
             size += sum(map(len, document.lines))
-            self.num_cuts += document.is_continuation
+            if self._is_new(document):
+                pending.append(document.lines)
             if size >= BLOCK_CHARACTERS:
-                yield self._clean(pending)
+                yield pending
                 pending, size = [], 0
-        if pending:
-            yield self._clean(pending)
+        if size:
+            yield pending
 
-    def _clean(self, block: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        texts = [_bytes("\n".join(lines)) for lines in block]
-        self.num_bytes += sum(len(text) + 1 for text in texts)
-        self.num_lines += sum(map(len, block))
-        self.num_documents += len(block)
-        is_new = self.seen.add([hash_of(text, b"document") for text in texts])
-        kept = [lines for lines, new in zip(block, is_new, strict=True) if new]
-        self.duplicate_documents += len(block) - len(kept)
-        return self._without_lines(kept) if self._drop_lines else kept
-
-    def _without_lines(self, block: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        hashes = [hash_of(_bytes(line), b"line") for lines in block for line in lines]
-        is_new = iter(self.seen.add(hashes))
-        kept = [tuple(line for line in lines if next(is_new)) for lines in block]
-        self.duplicate_lines += len(hashes) - sum(map(len, kept))
-        left = [lines for lines in kept if lines]
-        self.emptied_documents += len(block) - len(left)
-        return left
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+    def _is_new(self, document: Document) -> bool:
+        text = "\n".join(document.lines).encode("utf-8", "surrogatepass")
+        self.num_documents += 1
+        self.num_lines += len(document.lines)
+        self.num_bytes += len(text) + 1
+        self.num_cuts += document.is_continuation
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        if digest in self._seen:
+            self.num_duplicates += 1
+            return False
+        if len(self._seen) < MAX_REMEMBERED:
+            self._seen.add(digest)
+        return True

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -474,90 +473,3 @@ def fixed_examples(
     count = instances.num_rows
     kept = count if limit is None else min(limit, count)
     return instances.examples(0, np.arange(kept, dtype=np.int64) * count // max(1, kept))
-
-
-# Printed examples
-
-_LINE_WIDTH = 100
-_PAIR_LABELS = {
-    "nsp": ("B follows A (label 0)", "B comes from somewhere else (label 1)"),
-    "sop": ("A and B are in order (label 0)", "A and B are not in order (label 1)"),
-}
-# What happened to a token.
-_PLAIN, _MASKED, _KEPT, _OTHER = range(4)
-
-
-def show_examples(
-    corpus: Text, tokenizer: Tokenizer, options: ObjectiveOptions, count: int, seed: int = 0
-) -> Iterator[str]:
-    """Yield the first `count` rows of the first epoch, each as a few lines of plain text.
-
-    A masked word is written as [MASK→word], one that stays as [kept word], one that was replaced as
-    [other→word]. Pieces of a word with the same mark are joined.
-    """
-    instances = Instances(corpus, tokenizer, options, seed)
-    masker = instances.masker
-    for number, example in enumerate(instances.examples(0, instances.order(0)[:count]), 1):
-        target, now = example.target, example.input_ids
-        before = now.astype(np.int64)
-        before[target.positions] = target.labels
-        kinds = np.full(len(now), _PLAIN)
-        kinds[target.positions] = np.where(
-            now[target.positions] == masker.mask_id,
-            _MASKED,
-            np.where(now == before, _KEPT, _OTHER)[target.positions],
-        )
-        counts = np.bincount(kinds, minlength=4)
-        lines = [
-            f"example {number} (row {example.row}): {example.num_tokens} tokens, "
-            f"{len(target.positions)} to guess: {counts[_MASKED]} masked, {counts[_KEPT]} kept, "
-            f"{counts[_OTHER]} replaced at random"
-        ]
-        names = iter(["text: "])
-        if target.pair is not None:
-            lines.append(_PAIR_LABELS[options.pair][target.pair])
-            names = iter(["A: ", "B: "])
-        edges = np.flatnonzero(masker.never[before] & (kinds == _PLAIN)).tolist()
-        for begin, end in zip([-1, *edges], [*edges, len(before)], strict=True):
-            if begin + 1 < end:
-                words = _marked(now, before, kinds, slice(begin + 1, end), tokenizer, masker)
-                lines += textwrap.wrap(
-                    next(names, "next document: ") + " ".join(words),
-                    _LINE_WIDTH,
-                    initial_indent="  ",
-                    subsequent_indent="     ",
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-        yield "\n".join(lines)
-
-
-def _marked(
-    now: np.ndarray,
-    before: np.ndarray,
-    kinds: np.ndarray,
-    segment: slice,
-    tokenizer: Tokenizer,
-    masker: Masker,
-) -> list[str]:
-    """Return the plain text and the marked words of one segment."""
-    words: list[str] = []
-    at = segment.start
-    while at < segment.stop:
-        kind, upto = kinds[at], at + 1
-        while (
-            upto < segment.stop
-            and kinds[upto] == kind
-            and (kind == _PLAIN or masker.continues[before[upto]])
-        ):
-            upto += 1
-        word, other = (_readable(ids[at:upto], tokenizer) for ids in (before, now))
-        marks = (word, f"[MASK→{word}]", f"[kept {word}]", f"[{other}→{word}]")
-        words.append(marks[kind])
-        at = upto
-    return words
-
-
-def _readable(ids: np.ndarray, tokenizer: Tokenizer) -> str:
-    """Return the text of some tokens; special tokens by their name."""
-    return tokenizer.decode(ids).strip() or " ".join(tokenizer.tokens(ids))

@@ -31,12 +31,10 @@ MIN_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveOptions:
-    """The pre-training objective.
+class MaskOptions:
+    """How raw text is masked.
 
     Attributes:
-        pair: The question about two segments: none (full sentences, end to end), nsp (does the
-            second follow the first?) or sop (are they in order?).
         masking: What is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
             words).
         mask_rate: Share of the tokens that is masked.
@@ -50,17 +48,28 @@ class ObjectiveOptions:
             (mask rate + 0.005) times the length.
         duplicates: Static masking: number of versions of masks and pairs, which are repeated; by
             default every epoch has new ones.
-        short_rate: Share of the documents that are split into shorter rows (with nsp and sop).
-        max_length: Tokens per row, special tokens included.
     """
 
-    pair: str = "none"
     masking: str = "token"
     mask_rate: float = 0.15
     mask_style: str = "bert"
     mask_rarity: float = 0.0
     max_predictions: int | None = None
     duplicates: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions(MaskOptions):
+    """The pre-training objective: what is masked, and pairs of segments.
+
+    Attributes:
+        pair: The question about two segments: none (full sentences, end to end), nsp (does the
+            second follow the first?) or sop (are they in order?).
+        short_rate: Share of the documents that are split into shorter rows (with nsp and sop).
+        max_length: Tokens per row, special tokens included.
+    """
+
+    pair: str = "none"
     short_rate: float = 0.1
     max_length: int = 128
 

@@ -45,6 +45,7 @@ _FORMATS = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 # Endings of files whose rows have columns.
 WITH_COLUMNS = tuple(_FORMATS)
 
@@ -82,6 +83,7 @@ def read_rows(
     optional: Sequence[str] | None = None,
     extra: Sequence[str] = (),
     separator: str | None = None,
+    encoding: str | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
     """The rows of a file in order; the file and its columns are checked before this returns.
@@ -96,6 +98,7 @@ def read_rows(
         extra: the file's own names of further columns that must be there.
         separator: the character between the fields of a CSV or TSV file; quotes count as in CSV. A
             backslash and a t mean a tab.
+        encoding: of text files; UTF-8 if not given.
         on_error: receives each bad row instead of it being raised, and reading goes on after it. If
             that is impossible (an open quote, a broken stream, a bad header line) it receives that
             too, and the rows end.
@@ -107,7 +110,7 @@ def read_rows(
     choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
     if str(path) != "-":
         try:
-            choice.pick(column_names(path, separator))
+            choice.pick(column_names(path, separator, encoding))
         except BadRow as error:
             if on_error is None:
                 raise
@@ -119,10 +122,12 @@ def read_rows(
     empty = f"{path}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
         empty = "stdin: no rows came in. Name a file, or pipe one text a line."
-    return guarded(_rows(path, choice, separator, report), report, empty)
+    return guarded(_rows(Lines(path, encoding), choice, separator, report), report, empty)
 
 
-def column_names(path: str | Path, separator: str | None = None) -> list[str]:
+def column_names(
+    path: str | Path, separator: str | None = None, encoding: str | None = None
+) -> list[str]:
     """The file's own column names; for JSON Lines the keys of the first row.
 
     Raises:
@@ -139,7 +144,7 @@ def column_names(path: str | Path, separator: str | None = None) -> list[str]:
     if kind == "text":
         return ["text"]
     report = BadRowReporter(None)
-    with closing(Lines(path)) as lines:
+    with closing(Lines(path, encoding)) as lines:
         if kind != "jsonl":
             return _header(path, _records(kind, lines, report, separator))
         for _, values in _objects(lines, iter(lines), report):
@@ -164,6 +169,11 @@ def file_digest(path: str | Path) -> str:
 
 def _format_of(path: str | Path) -> str:
     suffix, packed = kind_of(path)
+    if suffix in _SPREADSHEETS:
+        raise InputError(
+            f'{path}: a spreadsheet. Save it as CSV, or convert it: python -c "import pandas; '
+            f"pandas.read_excel('{path}').to_csv('rows.csv', index=False)\"."
+        )
     kind = _FORMATS.get(suffix, "text")
     if kind == "parquet" and packed:
         raise InputError(
@@ -193,13 +203,14 @@ def guarded(rows: Iterator[Row], report: BadRowReporter, empty: str) -> Iterator
 
 
 def _rows(
-    path: str | Path, choice: Choice, separator: str | None, report: BadRowReporter
+    lines: Lines, choice: Choice, separator: str | None, report: BadRowReporter
 ) -> Iterator[Row]:
+    path = lines.path
     kind = _format_of(path)
     if kind == "parquet":
         yield from _parquet_rows(str(path), choice, report)
         return
-    with closing(Lines(path)) as lines:
+    with closing(lines):
         if kind in ("csv", "tsv"):
             records = _records(kind, lines, report, separator)
             yield from _table_rows(str(path), records, choice, report, kind)
@@ -275,6 +286,8 @@ class Choice:
         near = _similar(own, [name for name in names if name not in used])
         if names == ["text"] and line is None and kind_of(self.name)[0] not in _FORMATS:
             hint = "Only .csv, .tsv, .jsonl and .parquet files have columns."
+        elif len(names) == 1 and (mark := next((m for m in ";\t|," if m in names[0]), None)):
+            hint = f"If fields end in {mark!r}, pass --separator {mark!r}."
         elif key is not None:
             option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
             hint = f"Name the right one with {option} {near or 'NAME'}, or check --separator."

@@ -37,10 +37,6 @@ _COUNTS = ("tokens", "sentences", "documents")
 _OPEN_SHARDS = 64
 
 
-# Marks are int32, and a shard can exceed its size by one block.
-MAX_SHARD_TOKENS = 2**30
-
-
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
     """The options that decide the bytes of a corpus.
@@ -48,27 +44,15 @@ class CorpusOptions:
     Attributes:
         sentences: rules (cut running text) or lines (one sentence a line, as Google's tool
             expects).
-        drop_duplicate_lines: also drop each line that was there before; equal documents are always
-            dropped.
         text_column: name of the column with the text.
-        shard_tokens: tokens per shard; it ends with the block of text that reaches this number.
-        skip_bad_lines: leave out what is not UTF-8 or too long, and count it, instead of stopping
-            there.
     """
 
     sentences: str = "rules"
-    drop_duplicate_lines: bool = False
     text_column: str = "text"
-    shard_tokens: int = 2**24
-    skip_bad_lines: bool = False
 
     def __post_init__(self) -> None:
         if self.sentences not in ("rules", "lines"):
             raise ConfigError(f"--sentences {self.sentences} is not one of rules, lines.")
-        if not 1 <= self.shard_tokens <= MAX_SHARD_TOKENS:
-            raise ConfigError(
-                f"--shard-tokens {self.shard_tokens}; give 1 to {MAX_SHARD_TOKENS:,} tokens."
-            )
 
 
 class Shard(NamedTuple):

@@ -111,9 +111,8 @@ def _placed(
     place = np.where(is_rare, 0, -1)
     counts = np.zeros(quotas.shape, dtype=np.int64)
     counts[0] += np.bincount(of_class[is_rare], minlength=num_classes)
-    for rows in _large_groups(groups, lots):
-        if is_rare[rows[0]]:
-            continue
+    large = [rows for rows in _large_groups(groups, lots) if not is_rare[rows[0]]]
+    for rows in large:
         members = np.bincount(of_class[rows], minlength=num_classes)
         fullness = ((counts + members) / quotas) @ members
         best = int(np.argmin(fullness))
@@ -131,6 +130,13 @@ def _placed(
         owed += lacking - given
         place[rows] = np.repeat(np.arange(len(wanted)), given)
         counts[:, number] += given
+    # Groups that are larger than a small split are all in others; it gets the smallest of them.
+    short = np.flatnonzero(counts.sum(axis=1) < quotas.sum(axis=1) / 2)
+    for rows, target in zip(reversed(large[1:]), short, strict=False):
+        members = np.bincount(of_class[rows], minlength=num_classes)
+        counts[place[rows[0]]] -= members
+        counts[target] += members
+        place[rows] = target
     return place, counts
 
 

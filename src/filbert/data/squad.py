@@ -72,6 +72,7 @@ def read_questions(
         required=[name for name in wanted if name != "id"],
         optional=[*(name for name in others if name not in wanted), "is_impossible"],
         separator=names.separator,
+        encoding=names.encoding,
         on_error=on_error,
     )
     numbered = ((row.values, row.line) for row in rows)

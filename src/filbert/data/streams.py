@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
 import io
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from weakref import ref
 
-from filbert.errors import InputError
+from filbert.errors import ConfigError, InputError
 
 # The longest line or field that is read, in characters; a character has at most four bytes.
 MAX_FIELD = 4 * 2**20
@@ -36,8 +37,8 @@ _MAGIC = {
     b"PK\x03\x04": "a ZIP archive (an Excel file is one too); unpack it or save it as CSV",
     b"BZh": "bzip2 data; unpack it, or pack it with gzip, xz or zstd",
     b"%PDF": "a PDF document; save its text as a text file",
-    b"\xff\xfe": "UTF-16 text; convert it with: iconv -f utf-16 -t utf-8",
-    b"\xfe\xff": "UTF-16 text; convert it with: iconv -f utf-16 -t utf-8",
+    b"\xff\xfe": "UTF-16 text; pass --encoding utf-16 or run iconv -f utf-16 -t utf-8",
+    b"\xfe\xff": "UTF-16 text; pass --encoding utf-16 or run iconv -f utf-16 -t utf-8",
 }
 
 OnError = Callable[[InputError], None]
@@ -115,10 +116,18 @@ class Lines:
     A line that cannot be used (bytes that are not UTF-8, a NUL, more than MAX_FIELD characters) is
     given in a harmless form, and `bad` holds the problem by line number. So readers that join
     lines, such as csv, count lines correctly.
+
+    Args:
+        path: "-" is standard input.
+        encoding: Of the text, a name that Python knows; UTF-8 if not given.
+
+    Raises:
+        ConfigError: The encoding is unknown.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, encoding: str | None = None) -> None:
         self.path = path
+        self._decoder = None if encoding is None else _decoder(encoding)
         self.bad: dict[int, str] = {}
         self._count = 0  # lines decoded
         self._offset = 0  # bytes before the next line
@@ -188,7 +197,8 @@ class Lines:
         except UnicodeDecodeError as error:
             self.bad[self._count] = (
                 f"byte {start + error.start} of the file (from 0) is 0x{line[error.start]:02X}, "
-                "not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8."
+                "not UTF-8. Name its encoding, such as --encoding latin-1 or cp1252, or convert "
+                "the file, for example with iconv -f latin1 -t utf-8."
             )
         if "\0" in text:
             problem = f"a NUL character at column {text.index(chr(0)) + 1}. Remove it."
@@ -200,6 +210,16 @@ class Lines:
             text = "\n"
         return text
 
+    def _recoded(self, block: bytes) -> bytes:
+        assert self._decoder is not None
+        try:
+            return self._decoder.decode(block).encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{shown(self.path)}: byte 0x{error.object[error.start]:02X} is not "
+                f"{error.encoding}. Name another --encoding."
+            ) from error
+
     def blocks(self) -> Generator[bytes, None, None]:
         """The file's bytes, decompressed, without a byte order mark."""
         name = shown(self.path)
@@ -207,6 +227,8 @@ class Lines:
         is_first = True
         try:
             for block in _raw_blocks(self.path, kind):
+                if self._decoder is not None:
+                    block = self._recoded(block)
                 if is_first:
                     _check_first_block(block, name, kind)
                     if block.startswith(_BOM):
@@ -225,6 +247,16 @@ class Lines:
             ) from error
         except OSError as error:
             raise unreadable(self.path, error) from error
+
+
+def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+    try:
+        "".encode(encoding)
+        return codecs.getincrementaldecoder(encoding)()
+    except (LookupError, UnicodeError):
+        raise ConfigError(
+            f"--encoding {encoding!r} is unknown; give one such as utf-8, latin-1 or cp1252."
+        ) from None
 
 
 def _check_first_block(block: bytes, name: str, kind: str | None) -> None:

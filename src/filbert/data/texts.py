@@ -65,10 +65,16 @@ def has_lists_of_labels(
     """
     if names.label_column or names.merge_labels or str(path) == "-":
         return False
-    columns = column_names(path, names.separator)
+    columns = column_names(path, names.separator, names.encoding)
     if "labels" not in columns or not {"label", *instead_of}.isdisjoint(columns):
         return False
-    rows = read_rows(path, optional=("labels",), separator=names.separator, on_error=lambda _: None)
+    rows = read_rows(
+        path,
+        optional=("labels",),
+        separator=names.separator,
+        encoding=names.encoding,
+        on_error=lambda _: None,
+    )
     first = next(rows, None)
     value = None if first is None else first.values.get("labels")
     return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))

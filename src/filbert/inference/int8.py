@@ -71,23 +71,19 @@ def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
     return names
 
 
-def quantized(
-    model: Model, *, keep: Collection[str] = (), hidden: torch.dtype = torch.float32
-) -> Model:
+def quantized(model: Model, *, keep: Collection[str] = ()) -> Model:
     """Return the same model with int8 products, for inference on a CPU.
 
     Args:
         model: float32; it stays as it is, and shares nothing with the result.
         keep: names of `dense_layers` that stay float.
-        hidden: what all else computes in, float32 or bfloat16.
 
     Raises:
         ConfigError: the model is on a GPU or has no such layers, or a name in `keep` is not one.
     """
     _check(model, keep)
-    codes = _quantized_layers(model, set(dense_layers(model)) - set(keep), hidden)
-    other = _with(model, codes, shared=False)
-    return other.to(hidden).eval()
+    codes = _quantized_layers(model, set(dense_layers(model)) - set(keep))
+    return _with(model, codes, shared=False).eval()
 
 
 def sensitive_layers(
@@ -95,7 +91,6 @@ def sensitive_layers(
     examples: Sequence[Example],
     *,
     target: float = 0.999,
-    hidden: torch.dtype = torch.float32,
     ranked: Sequence[Sensitivity] | None = None,
 ) -> list[str]:
     """The layers to `keep`, so that vectors stay as near to the exact ones as asked.
@@ -107,7 +102,6 @@ def sensitive_layers(
         model: float32.
         examples: what the model will see; some tens are enough.
         target: wanted mean cosine between mean-pooled vectors, in (0, 1).
-        hidden: as for `quantized`.
         ranked: what `sensitivities` has found, where that is known.
 
     Returns:
@@ -127,7 +121,7 @@ def sensitive_layers(
     def is_enough(num_kept: int) -> bool:
         if num_kept == len(worst):
             return True
-        other = quantized(model, keep=worst[:num_kept], hidden=hidden)
+        other = quantized(model, keep=worst[:num_kept])
         return _cosine(exact, _vectors(other, examples)) >= target
 
     low, high = 0, len(worst)
@@ -156,7 +150,7 @@ def sensitivities(
     exact = _vectors(model, examples)
     found = []
     for name in dense_layers(model):
-        other = _with(model, _quantized_layers(model, {name}, torch.float32), shared=True)
+        other = _with(model, _quantized_layers(model, {name}), shared=True)
         found.append(Sensitivity(name, _cosine(exact, _vectors(other, examples))))
     return sorted(found, key=lambda layer: layer.cosine)
 
@@ -181,9 +175,7 @@ def _check(model: Model, keep: Collection[str] = ()) -> None:
             )
 
 
-def _quantized_layers(
-    model: Model, names: Collection[str], hidden: torch.dtype
-) -> dict[nn.Module, QuantizedLinear]:
+def _quantized_layers(model: Model, names: Collection[str]) -> dict[nn.Module, QuantizedLinear]:
     """Dense layers with their int8 stand-ins."""
     found: dict[nn.Module, QuantizedLinear] = {}
     for name in sorted(names):
@@ -194,7 +186,7 @@ def _quantized_layers(
         # A gate may turn the activation's sign around.
         follows_activation = own == "down" and not config.feed_forward.gated
         least = LEAST.get(config.feed_forward.activation) if follows_activation else None
-        dtype = hidden
+        dtype = torch.float32
         if own == "qkv" and f"{path}.attention_out" in names and bf16_is_fused():
             # Attention's own products are several times faster so, and bf16 is finer than codes.
             dtype = torch.bfloat16

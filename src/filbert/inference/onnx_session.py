@@ -190,7 +190,7 @@ class SessionEncoder(nn.Module):
         if HIDDEN not in self.session.outputs:
             raise ConfigError(
                 f"This export gives {' and '.join(self.session.outputs)}, no hidden states. For "
-                "vectors export the encoder alone: filbert convert --encoder-only, then export."
+                "vectors export a model without a head."
             )
         return self.session.run(batch, (HIDDEN,))[0]
 

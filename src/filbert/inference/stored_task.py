@@ -8,6 +8,7 @@ from reprlib import repr as short
 from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
 from filbert.model.config import EncoderConfig
@@ -179,6 +180,29 @@ def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
         return {"name": "regression"} if len(labels) == 1 else None
     task = {"name": "classification", "labels": labels, "multilabel": multilabel}
     return task | {"declared": True}
+
+
+def columns_of_training(
+    checkpoint: Checkpoint | None, path: str | Path, names: ColumnNames
+) -> ColumnNames:
+    """Return names of columns; where the user gave none, those of training if the file has them.
+
+    Args:
+        checkpoint: The model, whose filbert.json records its options.
+        path: The file that is to be read.
+        names: The user's names.
+    """
+    options = (checkpoint and checkpoint.filbert or {}).get("options")
+    if not isinstance(options, dict):
+        return names
+    # The folder may be somebody else's, so only texts and lists of texts are taken.
+    sound = {
+        name: value
+        for name, value in options.items()
+        if isinstance(value, str)
+        or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+    }
+    return names.or_recorded(sound, path)
 
 
 def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:

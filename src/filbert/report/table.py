@@ -271,28 +271,3 @@ def pretraining_table(run: dict[str, Any]) -> Table:
         ("parameters", f"{run['model']['parameters']:,}"),
     ]
     return terminal_table(["", ""], rows, title=run.get("name") or "pre-training")
-
-
-def estimate_table(estimate: dict[str, Any]) -> Table:
-    """The estimate of `train.dry_run.dry_run`: tokens, FLOP, memory and time."""
-    rows: list[Sequence[str] | None] = [("parameters", f"{estimate['parameters']:,}")]
-    for number, phase in enumerate(estimate["phases"], 1):
-        size = f"{phase['batch_size']:,} rows of up to {phase['max_length']:,} tokens"
-        rows += [
-            None,
-            (f"phase {number}", f"{phase['steps']:,} steps of {size}"),
-            ("passes over the text", f"{phase['epochs']:.2f}"),
-            ("tokens", f"{phase['tokens']:,}"),
-            ("tokens per second here", f"{phase['tokens_per_second']:,.0f}"),
-            ("TFLOP/s here", f"{phase['tflops_per_second']:.3f}"),
-            ("time here", numbers.seconds(phase["seconds"])),
-        ]
-    rows += [
-        None,
-        ("tokens", f"{estimate['tokens']:,}"),
-        ("FLOP", f"{estimate['flops']:.2e}"),
-        ("memory of the trial", f"{estimate['memory_bytes'] / 2**30:.2f} GiB"),
-        ("precision", estimate["precision"]),
-        ("time here", numbers.seconds(estimate["seconds"])),
-    ]
-    return terminal_table(["", ""], rows, title="dry run")

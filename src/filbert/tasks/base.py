@@ -191,9 +191,14 @@ class RowFormat:
         name: one word, for those who need a certain format.
         no_label_columns: why 0/1 columns cannot hold the labels; None where they can.
         id_column: the column whose values must differ from row to row.
+        recognises: what a label column holds, "class" or "number", where columns without standard
+            names are recognised by their content.
+        num_texts: texts that a row must have.
     """
 
     name: str
+    recognises: str | None = None
+    num_texts: int = 1
     no_label_columns: str | None = None
     id_column: str | None = None
 

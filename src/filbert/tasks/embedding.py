@@ -69,6 +69,8 @@ class TextPairs(TextRows):
     """Pairs of texts, each of which gets a vector; their score is optional for some losses."""
 
     name = "pairs"
+    recognises = "number"
+    num_texts = 2
     no_label_columns = "embeddings have one number, see --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.data.columns import ColumnNames
+from filbert.data.columns import ColumnNames, recognised, recognition_line
 from filbert.data.examples import Example, rows_of
 from filbert.data.overflow import row_examples
 from filbert.data.records import Row
@@ -20,6 +21,8 @@ from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowFormat, RowSource, Targets, Task
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 def read_task_rows(
@@ -39,7 +42,29 @@ def read_task_rows(
     form = task.spec.row_format
     if labelled and form.no_label_columns is not None:
         names.refuse_label_columns(form.no_label_columns)
+    found = named_columns(task, path, names, labelled=labelled)
+    if found != names:
+        log.info(recognition_line(names, found))
+    names = found
     return form.read(task.spec, RowSource(path, names, labelled, on_error))
+
+
+def named_columns(
+    task: Task,
+    path: str | Path,
+    names: ColumnNames,
+    *,
+    labelled: bool = True,
+    apart: Sequence[str] = (),
+) -> ColumnNames:
+    """Return names with the columns that `recognised` finds, for formats of texts."""
+    spec = task.spec
+    form = spec.row_format
+    if form.recognises is None:
+        return names
+    has_label = labelled and not spec.label_columns and not (spec.whole_batch or spec.multilabel)
+    label = form.recognises if has_label else None
+    return recognised(path, names, num_texts=form.num_texts, label=label, apart=apart)
 
 
 def row_of_value(task: Task, value: Any, index: int) -> Row:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from filbert.data.examples import Example, rows_of
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
@@ -37,7 +36,6 @@ class SoftLabels:
         answers: the teacher's; None where they come with the student's output, as `StudentOutput`.
         temperature: logits of both are divided by it.
         alpha: share of the labels in the loss, from 0 to 1; the teacher's answers have the rest.
-        by_cosine: sentence vectors are compared by the cosine of each row's pair, not as they are.
         layer_losses: of hidden layers, per sequence; then the output is a `StudentOutput`.
     """
 
@@ -45,7 +43,6 @@ class SoftLabels:
     answers: Answers | None
     temperature: float = 1.0
     alpha: float = 0.0
-    by_cosine: bool = False
     layer_losses: tuple[LayerLoss, ...] = ()
 
     @property
@@ -84,7 +81,7 @@ class SoftLabels:
         if kind == "tokens":
             assert targets.at is not None
             num_answers = len(targets.at)
-        elif kind is None and not self.by_cosine:
+        elif kind is None:
             num_answers = num_sequences
         hard = self.task.count(targets.labels) if targets.labels is not None else 0.0
         return (
@@ -122,11 +119,7 @@ class SoftLabels:
         """How far two answers in the form of `by_row` are apart, summed."""
         spec, heat = self.task.spec, self.temperature
         kind, problem = spec.head_kind, spec.problem_type
-        if kind is None:
-            if self.by_cosine:
-                return squared_error(_cosines(student), _cosines(teacher))
-            return squared_error(student, teacher)
-        if problem == "regression":
+        if kind is None or problem == "regression":
             return squared_error(student, teacher)
         if problem == "multi_label_classification":
             return soft_binary_targets(student, teacher, heat)
@@ -179,9 +172,3 @@ def _num_outputs(task: Task, example: Example) -> int:
 
 def _table(scores: Tensor, groups: Sequence[int]) -> Tensor:
     return table_of_groups(scores, groups).clamp_min(_NEVER)
-
-
-def _cosines(vectors: Tensor) -> Tensor:
-    """Of the pairs of neighbouring vectors (S, H): (S / 2, 1)."""
-    pairs = vectors.view(-1, 2, vectors.shape[-1])
-    return F.cosine_similarity(pairs[:, 0], pairs[:, 1], dim=-1)[:, None]

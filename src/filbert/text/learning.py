@@ -147,32 +147,31 @@ class Share:
     held_out: list[int] = field(default_factory=list)
 
 
-def draw(seed: int, purpose: str, number: int) -> float:
+def draw(purpose: str, number: int) -> float:
     """Return a number in [0, 1) that depends only on the arguments."""
-    digest = blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=8).digest()
+    digest = blake2b(f"0/{purpose}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") / 2.0**64
 
 
 def count_words(
-    documents: Documents, options: LearnOptions, *, withhold: bool, progress: Progress
+    documents: Documents, options: LearnOptions, *, progress: Progress
 ) -> tuple[WordCounter, Share]:
     """Count the words of a text, or of the largest sample whose words fit into the memory.
 
-    Document n is in a sample of rate r when `draw(seed, "sample", n) < r`; r is halved until the
+    Document n is in a sample of rate r when `draw("sample", n) < r`; r is halved until the
     words fit. One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Raises:
-        InputError: There is no text.
-        ConfigError: No document fits.
+        InputError: There is no text, or no document fits.
     """
     rate, lowest = 1.0, None
     while rate >= _SMALLEST_SHARE:
-        result = _count_sample(documents, options, rate, withhold, lowest, progress)
+        result = _count_sample(documents, options, rate, lowest, progress)
         if result is None:
             rate /= 2
             continue
         counter, share, smallest = result
-        if withhold and not share.held_out and share.num_documents > 1 and lowest is None:
+        if not share.held_out and share.num_documents > 1 and lowest is None:
             lowest = smallest
         elif share.used_documents:
             return counter, share
@@ -180,9 +179,9 @@ def count_words(
             raise InputError("The corpus holds no text. Name files with at least one line.")
         else:
             break
-    raise ConfigError(
-        "--max-memory is too small for this corpus: not even one document fits. "
-        "Raise it, or put blank lines between shorter documents."
+    raise InputError(
+        f"The words of one document need more than {MAX_MEMORY // 2**20:,} MiB. Put blank lines "
+        "between shorter documents."
     )
 
 
@@ -190,7 +189,6 @@ def _count_sample(
     documents: Documents,
     options: LearnOptions,
     rate: float,
-    withhold: bool,
     lowest: int | None,
     progress: Progress,
 ) -> tuple[WordCounter, Share, int] | None:
@@ -208,22 +206,22 @@ def _count_sample(
 
     def fits() -> bool:
         needed = memory_needed(options.kind, len(counter.counts), counter.num_characters)
-        return needed <= options.max_memory
+        return needed <= MAX_MEMORY
 
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
         share.num_documents += 1
         share.num_bytes += size
         progress(what, size)
-        if withhold and share.held_out_bytes < HELD_OUT_BYTES:
-            lot = draw(options.seed, "held-out", number)
+        if share.held_out_bytes < HELD_OUT_BYTES:
+            lot = draw("held-out", number)
             if lot < smallest_draw:
                 smallest, smallest_draw = number, lot
             if lot < 1 / HELD_OUT_EVERY if lowest is None else number == lowest:
                 share.held_out.append(number)
                 share.held_out_bytes += size
                 continue
-        if rate < 1.0 and draw(options.seed, "sample", number) >= rate:
+        if rate < 1.0 and draw("sample", number) >= rate:
             continue
         share.used_documents += 1
         share.used_bytes += size
@@ -401,15 +399,9 @@ class Fit:
     longest: tuple[LongWord, ...]
 
 
-def held_out_text(
-    documents: Iterable[Sequence[str]], *, max_bytes: int = HELD_OUT_BYTES
-) -> Counter[tuple[str, bool]]:
-    """Count a text's words, each with whether it follows a space; very long ones in parts.
-
-    Reads documents until `max_bytes` are reached, so that memory stays bounded.
-    """
+def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[tuple[str, bool]]:
+    """Count a text's words, each with whether it follows a space; very long ones in parts."""
     counts: Counter[tuple[str, bool]] = Counter()
-    size = 0
     for lines in documents:
         for line in lines:
             first, others = split_at_spaces(line)
@@ -417,9 +409,6 @@ def held_out_text(
                 begin, *more = stretches(word)
                 counts[begin, after] += 1
                 counts.update((part, False) for part in more)
-            size += len(line.encode("utf-8", "replace")) + 1
-        if size >= max_bytes:
-            break
     return counts
 
 
@@ -477,18 +466,12 @@ class LearnOptions:
         size: Entries, special tokens included.
         cased: Keep case and accents. Byte-level BPE always does.
         min_count: Least number of occurrences of a character, a piece or a pair to be joined.
-        max_alphabet: Largest number of characters, the most frequent ones.
-        seed: Of the sample and of the withheld documents.
-        max_memory: Bytes that the whole process may need.
     """
 
     kind: str
     size: int
     cased: bool = False
     min_count: int = 2
-    max_alphabet: int | None = None
-    seed: int = 0
-    max_memory: int = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -512,6 +495,9 @@ class Learned:
     fit: Fit | None
 
 
+# Bytes that the whole process may need; if the words of the text need more, a sample is counted.
+MAX_MEMORY = 2 * 2**30
+
 # Peak bytes of a process that learns: at the start, per different word, and per character of those
 # words. Measured, see docs/vocab.md.
 _COSTS = {
@@ -531,7 +517,6 @@ def learn(
     documents: Documents,
     options: LearnOptions,
     *,
-    held_out: Documents | None = None,
     progress: Progress = lambda what, done: None,
 ) -> Learned:
     """Learn a vocabulary and measure how it fits.
@@ -539,28 +524,24 @@ def learn(
     Args:
         documents: Returns the text, as documents of lines, from its start at each call.
         options: What to learn.
-        held_out: Text to measure on; without it part of `documents` is withheld.
         progress: Called with a description and the amount since the last call: bytes read, or
             entries learned.
 
     Raises:
         InputError: There is no text.
-        ConfigError: An option is out of range, or no document fits into `max_memory`.
+        ConfigError: An option is out of range.
     """
     _check(options)
-    counter, share = count_words(documents, options, withhold=held_out is None, progress=progress)
+    counter, share = count_words(documents, options, progress=progress)
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
     tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
     num_words, uses = len(counts), sum(counts.values())
     counts.clear()
     progress("measuring the fit", 0)
-    if held_out is None:
-        withheld = set(share.held_out)
-        texts = documents() if withheld else ()
-        text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
-    elif not (text := held_out_text(held_out())):
-        raise InputError("The held-out text is empty. Name a file with at least one line.")
+    withheld = set(share.held_out)
+    texts = documents() if withheld else ()
+    text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
     fit = measure_fit(tokenizer, text) if text else None
     return Learned(tokenizer, share, num_words, uses, len(alphabet), left_out, fit)
 
@@ -584,15 +565,8 @@ def new_counter(kind: str, *, cased: bool) -> WordCounter:
 def _check(options: LearnOptions) -> None:
     if options.kind not in KINDS:
         raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
-    for name, value in (("min-count", options.min_count), ("max-alphabet", options.max_alphabet)):
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name} is {value}; it must be at least 1.")
-    least = memory_needed(options.kind, 1000, 10_000)
-    if options.max_memory < least:
-        raise ConfigError(
-            f"--max-memory is {options.max_memory // 2**20} MiB; {options.kind} needs at least "
-            f"{-(-least // 2**20)} MiB for itself."
-        )
+    if options.min_count < 1:
+        raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
@@ -606,7 +580,7 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
     order = sorted(uses, key=lambda character: (-uses[character], character))
     frequent = [character for character in order if uses[character] >= options.min_count]
     # A very short text may have no character twice.
-    frequent = (frequent or order)[: options.max_alphabet]
+    frequent = frequent or order
     return sorted(frequent), len(uses) - len(frequent)
 
 
@@ -614,7 +588,7 @@ def _check_size(options: LearnOptions, needed: int, what: str) -> None:
     if options.size < needed:
         raise ConfigError(
             f"--size {options.size} is too small: {what} take {needed} entries. Raise --size"
-            + (", --min-count or lower --max-alphabet." if options.kind != "bytebpe" else ".")
+            + (" or --min-count." if options.kind != "bytebpe" else ".")
         )
 
 

@@ -58,7 +58,7 @@ _FINETUNE = (
 _FILL = 'model.fill("This is a [MASK] of yours.")'
 # Options that do not affect training.
 _OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
-           "license", "language", "dry_run")  # fmt: skip
+           "license", "language")  # fmt: skip
 _MOST_LABELS = 20
 _FEW_ROWS = 20
 # Default of distillation.

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from filbert.checkpoints.checkpoint import Checkpoint, with_layers
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
+from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.stored_task import check_max_length
@@ -32,7 +34,7 @@ from filbert.losses.student import (
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, task_to_dict
+from filbert.tasks.base import Task
 from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
 from filbert.tasks.rows import read_task_rows
 from filbert.tasks.soft_labels import SoftLabels
@@ -58,12 +60,11 @@ from filbert.train.run_folder import (
 from filbert.train.splits import Split, tokenise
 from filbert.train.state import digest_of
 from filbert.train.teacher import (
-    CachedAnswers,
-    StreamedAnswers,
     TaskTeacher,
     check_labels,
     exact_outputs,
     read_teacher,
+    teacher_answers,
 )
 
 _MEASURED = ("train", "dev", "test")
@@ -138,8 +139,6 @@ class _Pair(NamedTuple):
         layer_losses: Comparisons of hidden layers; () if only outputs are compared.
         rows: All rows of the run.
         loader: Training batches.
-        answers: Outputs of the teacher for the training rows.
-        cache: The same in a folder, if there is one.
     """
 
     options: DistillOptions
@@ -149,8 +148,6 @@ class _Pair(NamedTuple):
     layer_losses: tuple[LayerLoss, ...]
     rows: Rows
     loader: Loader
-    answers: StreamedAnswers
-    cache: CachedAnswers | None
 
 
 def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
@@ -162,7 +159,13 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     _check_options(options, task)
     torch.manual_seed(options.run.seed)
     begin = read_student(options, teacher)
-    layer_losses = layer_losses_of(options.loss, begin.checkpoint.config, teacher.model.config)
+    ours, theirs = begin.checkpoint.config, teacher.model.config
+    if task.spec.head_kind is None and ours.hidden_size != theirs.hidden_size:
+        raise ConfigError(
+            f"The student's vectors have {ours.hidden_size} numbers and the teacher's "
+            f"{theirs.hidden_size}. Use a student as wide as the teacher."
+        )
+    layer_losses = layer_losses_of(options.loss, ours, theirs)
     model = build(begin.checkpoint, task)
     is_frozen = freeze(model, options.train.freeze)
     if is_frozen and layer_losses:
@@ -173,20 +176,13 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     rows = read_rows(options, task, begin, teacher, device)
     loader = Loader(
         rows.examples,
-        batch_size=options.train.batch_size,
+        batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
     assert teacher.predictor.checkpoint is not None
     digest = digest_of(teacher.predictor.checkpoint.tensors)
     mark = fingerprint(options, model, rows.digests | {"teacher": digest})
-    cache = None
-    if options.data.cache:
-        key = f"{digest} {precision.name} {task_to_dict(task)} {rows.digest_of_tokens()}"
-        key = hashlib.sha256(key.encode()).hexdigest()
-        cache = CachedAnswers(Path(options.data.cache), key, rows.examples)
-        # No rank writes to the folder before all ranks have checked it.
-        parallel.barrier()
     prepared = Prepared(
         command="distill",
         options=options,
@@ -201,8 +197,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         fingerprint=mark,
         took=rows.took | {"tokenise_seconds": rows.tokenise_seconds},
     )
-    answers = StreamedAnswers(teacher.predictor, task, rows.own)
-    return _Pair(options, parallel, prepared, teacher, layer_losses, rows, loader, answers, cache)
+    return _Pair(options, parallel, prepared, teacher, layer_losses, rows, loader)
 
 
 def _objective(pair: _Pair) -> SoftLabels:
@@ -210,27 +205,19 @@ def _objective(pair: _Pair) -> SoftLabels:
     trains_both = loss.method == "pkd"
     return SoftLabels(
         task,
-        None if trains_both else pair.cache or pair.answers,
+        None if trains_both else partial(teacher_answers, pair.teacher.predictor, task),
         temperature=loss.soft_temperature,
         alpha=0.0 if task.spec.whole_batch else loss.hard_share,
-        by_cosine=_compares_cosines(pair, task),
         layer_losses=pair.layer_losses if trains_both else (),
     )
 
 
 def _before(pair: _Pair, folder: Path) -> Outcome | None:
-    """Write the cache, and train the first stage of TinyBERT, if there is one."""
-    method, took = pair.options.loss.method, pair.prepared.took
+    """Train the first stage of TinyBERT, if there is one."""
+    method = pair.options.loss.method
     if pair.parallel.is_first:
         size = sum(parameter.numel() for parameter in pair.teacher.model.parameters())
         say(f"teacher: {pair.teacher.name}, {size:,} parameters; method {method}")
-    if pair.cache is not None:
-        if pair.parallel.is_first:
-            clock, cpu = time.perf_counter(), time.process_time()
-            pair.cache.write(pair.answers)
-            took["answers_seconds"] = time.perf_counter() - clock
-            took["training_cpu_seconds"] += time.process_time() - cpu
-        pair.parallel.barrier()
     return _learn_layers(pair, folder / "stage-1") if method == "tinybert" else None
 
 
@@ -280,20 +267,6 @@ def layer_losses_of(
     return losses
 
 
-def _compares_cosines(pair: _Pair, task: Task) -> bool:
-    """Return whether vectors of different widths are compared by the cosine of each pair."""
-    ours, theirs = pair.prepared.model.config.hidden_size, pair.teacher.model.config.hidden_size
-    if task.spec.head_kind is not None or ours == theirs:
-        return False
-    if any(len(row) != 2 for row in pair.loader.rows):
-        raise ConfigError(
-            f"The student's vectors have {ours} numbers and the teacher's {theirs}, so pairs of "
-            "texts are compared by their cosine, and a row of one text has none. Give pairs, or a "
-            "student as wide as the teacher."
-        )
-    return True
-
-
 def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
     """Combine student and teacher in the module that is trained."""
     device = pair.parallel.device
@@ -313,7 +286,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     loss, run, parallel = pair.options.loss, pair.options.run, pair.parallel
     options = dataclasses.replace(
         pair.options.train,
-        lr=loss.hidden_lr or pair.options.train.lr,
+        lr=loss.hidden_lr or pair.options.train.peak_lr,
         schedule=loss.hidden_schedule or pair.options.train.schedule,
         warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
         metric=None,
@@ -352,7 +325,7 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     seconds = options.time_seconds
     return dataclasses.replace(
         options,
-        epochs=options.epochs * share,
+        epochs=options.num_epochs * share,
         steps=None if options.steps is None else max(1, round(options.steps * share)),
         time=None if seconds is None else f"{seconds * share:.6f}s",
     )
@@ -368,9 +341,8 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for name, split in rows.splits.items():
         if name != "train":
-            examples = rows.own_splits[name]
-            outputs = exact_outputs(pair.teacher.predictor, examples)
-            metrics[name] = task.metrics(split.gold, task.decode(outputs, examples))
+            outputs = exact_outputs(pair.teacher.predictor, split.examples)
+            metrics[name] = task.metrics(split.gold, task.decode(outputs, split.examples))
     teacher = _describe(chosen.teacher, pair.teacher.model)
     path = Path(chosen.teacher)
     # Of RUN/model the name of the run.
@@ -415,23 +387,21 @@ class Start(NamedTuple):
         checkpoint: With the head of the task; see `with_task_head`.
         tokenizer: Of the student.
         max_length: Texts are cut at this number of tokens.
-        shares_tokens: Whether teacher and student read the same tokens.
     """
 
     checkpoint: Checkpoint
     tokenizer: Tokenizer
     max_length: int
-    shares_tokens: bool
 
 
 def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     """Read the named student, or take layers of the teacher.
 
     Raises:
-        ConfigError: Neither option is given, or the method cannot compare the two models.
+        ConfigError: Neither option is given, or the two models read different tokens.
         InputError, FormatError: The model does not exist or is damaged.
     """
-    chosen, method = options.model, options.loss.method
+    chosen = options.model
     if chosen.student is None and chosen.keep_layers is None:
         raise ConfigError(
             "Name a smaller model with --student, or keep some of the teacher's layers with "
@@ -453,20 +423,17 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     max_length = check_max_length(options.data.max_length, config) or min(theirs.max_length, limit)
     ours_types = config.embeddings.token_types
     their_types = theirs.model.config.embeddings.token_types
-    shares = (
+    if not (
         tokenizer.fingerprint == theirs.tokenizer.fingerprint
         and max_length <= theirs.model.config.max_tokens_per_sequence
         # The teacher must know every token type that the tokenizer of the student writes.
         and (their_types == 0 or (ours_types < 2) == (their_types < 2))
-    )
-    if not shares and (method != "soft" or teacher.task.spec.head_kind == "spans"):
-        what = f"method {method}" if method != "soft" else teacher.task.spec.name
+    ):
         raise ConfigError(
-            f"{what} compares teacher and student token by token, but {chosen.student} reads "
-            f"other tokens than {chosen.teacher}. Use a student with the teacher's vocabulary"
-            f"{'' if method == 'soft' else ', or method soft'}."
+            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
+            "with the teacher's vocabulary and length."
         )
-    return Start(checkpoint, tokenizer, max_length, shares)
+    return Start(checkpoint, tokenizer, max_length)
 
 
 @dataclass(frozen=True)
@@ -474,11 +441,8 @@ class Rows:
     """All rows of a run.
 
     Attributes:
-        splits: train, and optionally dev and test, in tokens of the student.
+        splits: train, and optionally dev and test.
         examples: Training examples: the rows of train, then rows without labels.
-        own: Examples of these rows in tokens of the teacher, by row number; None if both models
-            read the same tokens.
-        own_splits: Examples of every split in tokens of the teacher.
         digests: SHA-256 of the files, and of the tokens of rows without labels.
         tokenise_seconds: For all rows.
         took: Seconds for the training rows, by name.
@@ -486,16 +450,9 @@ class Rows:
 
     splits: dict[str, Split]
     examples: list[Example]
-    own: dict[int, list[Example]] | None
-    own_splits: dict[str, list[Example]]
     digests: dict[str, str]
     tokenise_seconds: float
     took: dict[str, float]
-
-    def digest_of_tokens(self) -> str:
-        """Return a hash of the tokens of all training rows, for teacher and student."""
-        own = [example for row in (self.own or {}).values() for example in row]
-        return digest_of_tokens(self.examples) + digest_of_tokens(own)
 
 
 def read_rows(
@@ -507,37 +464,31 @@ def read_rows(
         InputError: A row is wrong; the message names file and line.
         ConfigError: The teacher does not know a label, or the rows cannot be augmented.
     """
-    data, theirs = options.data, teacher.predictor
+    data = options.data
     assert data.train is not None
     rows = {}
     for name in _MEASURED:
         if path := getattr(data, name):
             rows[name] = list(read_task_rows(task, path, data.columns))
             check_labels(teacher, path, rows[name])
-    extra = []
-    if data.extra:
-        extra = list(read_task_rows(task, data.extra, data.columns, labelled=False))
+    extra: list[Row] = []
     # Preparing the training rows counts as training time.
     took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
     if options.augment.augment_with is not None:
         clock, cpu = time.perf_counter(), time.process_time()
-        extra += augmented_rows(rows["train"], task, options.augment, options.run.seed, device)
+        extra = augmented_rows(rows["train"], task, options.augment, options.run.seed, device)
         took["augment_seconds"] = time.perf_counter() - clock
         took["training_cpu_seconds"] += time.process_time() - cpu
     if extra:
         rows["extra"] = extra
     start = time.perf_counter()
-    splits, own = {}, {}
+    splits = {}
     for name, some in rows.items():
         clock, cpu = time.perf_counter(), time.process_time()
         is_labelled = name in _MEASURED
-        path = getattr(data, name) or data.train
+        path = data.train if name == "extra" else getattr(data, name)
         place = (begin.tokenizer, begin.max_length)
         splits[name] = tokenise(name, path, some, task, *place, labelled=is_labelled)
-        own[name] = splits[name].examples
-        if not begin.shares_tokens:
-            label, place = f"{name} for the teacher", (theirs.tokenizer, theirs.max_length)
-            own[name] = tokenise(label, path, some, task, *place, labelled=False).examples
         if name in ("train", "extra"):
             took["train_tokenise_seconds"] += time.perf_counter() - clock
             took["training_cpu_seconds"] += time.process_time() - cpu
@@ -546,14 +497,9 @@ def read_rows(
     if extra:
         # A hash of the tokens, because augmented rows are in no file.
         digests["extra"] = digest_of_tokens(unlabelled)
-    by_row: dict[int, list[Example]] = {}
-    for example in _joined(own["train"], own.get("extra", [])):
-        by_row.setdefault(example.row, []).append(example)
     return Rows(
         splits,
         _joined(splits["train"].examples, unlabelled),
-        None if begin.shares_tokens else by_row,
-        own,
         digests,
         time.perf_counter() - start,
         took,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from filbert.data.columns import ColumnNames
-from filbert.data.masking import ObjectiveOptions
+from filbert.data.masking import MaskOptions, ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import (
     RunOptions,
@@ -45,12 +45,11 @@ class _Method(NamedTuple):
 # Sources of the defaults: Sanh et al. 2019 (released code); Sun et al. 2019, section 4.2; Jiao et
 # al. 2020, section 4.2.
 _METHODS = {
-    "soft": _Method(True, False, 2.0, 0.5, ("temperature", "alpha", "cache")),
+    "soft": _Method(True, False, 2.0, 0.5, ("temperature", "alpha")),
     "pkd": _Method(True, False, 10.0, 0.5, ("temperature", "alpha", "beta", "layer_map")),
     "tinybert": _Method(
         True, True, 1.0, 0.0,
-        ("temperature", "alpha", "layer_map", "hidden_share", "hidden_lr", "hidden_schedule",
-         "cache"),
+        ("temperature", "alpha", "layer_map", "hidden_share", "hidden_lr", "hidden_schedule"),
     ),
     "distilbert": _Method(
         False, True, 2.0, 0.0,
@@ -61,7 +60,7 @@ _METHODS = {
 _SOME_METHODS = dict.fromkeys(name for method in _METHODS.values() for name in method.reads)
 # Options for labelled rows only, and for raw text only.
 _ROWS_ONLY = (
-    "test", "extra", "task", "augment_with", "cache", "alpha", "show_texts",
+    "test", "student", "task", "augment_with", "alpha", "show_texts",
     "hidden_share", "hidden_lr", "hidden_schedule",
     *(column.name for column in fields(ColumnNames)),
 )  # fmt: skip
@@ -196,10 +195,6 @@ class SourceOptions:
         dev: rows to choose the best step, the threshold and the temperature on; with `corpus`,
             held-out text.
         test: rows that are only measured, at the end.
-        extra: further rows, whose labels are not read: the student learns the teacher's answers to
-            them.
-        cache: folder for the teacher's answers to the training rows; written once, read again in
-            every epoch and run. They are computed during training when not given.
         max_length: cut texts to this many tokens; as the teacher's training did when not given,
             128 with `corpus`.
         show_texts: the report shows the texts of the worst errors.
@@ -211,8 +206,6 @@ class SourceOptions:
     corpus: tuple[str, ...] | None = None
     dev: str | None = None
     test: str | None = None
-    extra: str | None = None
-    cache: str | None = None
     max_length: int | None = None
     show_texts: bool = False
     dev_rows: int = 1_000
@@ -224,7 +217,7 @@ class SourceOptions:
                 "Give --train with labelled rows of the teacher's task, or --corpus with raw text, "
                 "and not both."
             )
-        check_files(train=self.train, dev=self.dev, test=self.test, extra=self.extra)
+        check_files(train=self.train, dev=self.dev, test=self.test)
         check_range(self, ("dev_rows",), "be above zero", lambda value: value > 0)
 
 
@@ -251,28 +244,6 @@ class AugmentOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskOptions:
-    """How raw text is masked.
-
-    Attributes:
-        masking: with `corpus`: token, word, ngram or span are masked as a whole.
-        mask_rate: with `corpus`: share of the tokens that is masked.
-        mask_style: with `corpus`: bert, roberta, electra or collator.
-        mask_rarity: with `corpus`: tokens are drawn by their count to the power of minus this.
-        max_predictions: with `corpus`: most masked tokens of a row.
-        duplicates: with `corpus`: so many versions of the masks are made and repeated; new ones in
-            every epoch when not given.
-    """
-
-    masking: str = "token"
-    mask_rate: float = 0.15
-    mask_style: str = "bert"
-    mask_rarity: float = 0.0
-    max_predictions: int | None = None
-    duplicates: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DistillOptions:
     """A whole distillation, from labelled rows or from raw text."""
 
@@ -281,7 +252,7 @@ class DistillOptions:
     data: SourceOptions
     augment: AugmentOptions = AugmentOptions()
     masks: MaskOptions = MaskOptions()
-    train: TrainOptions = TrainOptions()
+    train: TrainOptions = TrainOptions(batch_size=32, lr=5e-5, epochs=3.0)
     run: RunOptions = RunOptions()
 
     def __post_init__(self) -> None:
@@ -348,7 +319,7 @@ class DistillOptions:
                 )
             if name in (_ROWS_ONLY if self.from_text else _TEXT_ONLY):
                 raise ConfigError(f"{name} does not go with {source}; leave it out.")
-        unused = sorted({"extra", "augment_with", "temperature", "cache"}.intersection(given))
+        unused = sorted({"augment_with", "temperature"}.intersection(given))
         if method == "soft" and self.loss.hard_share == 1 and unused:
             raise ConfigError(
                 f"{', '.join(unused)}: with alpha 1 the teacher's answers have no share; leave it "

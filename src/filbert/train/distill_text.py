@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from filbert.batch import pack
-from filbert.checkpoints.checkpoint import Checkpoint, with_layers, with_new_head
-from filbert.checkpoints.fresh import check_scores_words, for_pretraining, student_checkpoint
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.fresh import for_pretraining, student_checkpoint
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader
@@ -37,7 +37,6 @@ from filbert.tasks.distillation import (
     tinybert_losses,
 )
 from filbert.tasks.pretraining import Pretraining
-from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import freeze, layers_to_keep
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable
@@ -92,7 +91,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     torch.manual_seed(options.run.seed)
     place = find_model(options.model.teacher)
     tokenizer, whole = read_tokenizer(place), read_checkpoint(place)
-    checkpoint = _student_start(options, whole, tokenizer)
+    checkpoint = _student_start(options, whole)
     config = checkpoint.config
     task = _objective(options, checkpoint, whole)
     check_layer_losses(task.layer_losses, config, whole.config)
@@ -109,7 +108,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         corpora["train"],
         tokenizer,
         objective,
-        batch_size=options.train.batch_size,
+        batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
@@ -169,59 +168,20 @@ def _describe_teacher(
     return {"teacher": entry, "method": method}
 
 
-def _student_start(
-    options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer
-) -> Checkpoint:
+def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
     """Create the student before its first step."""
     chosen, method = options.model, options.loss.method
     head = "masked_lm" if method == _WORDS else None
-    if chosen.student is not None:
-        checkpoint = _named_student(options, teacher, tokenizer, head)
-    else:
-        checkpoint = student_checkpoint(
-            teacher,
-            layers=_kept_layers(options, teacher.config.num_hidden_layers),
-            head=head,
-            token_types=method != _WORDS,
-            hidden_size=chosen.hidden_size,
-            num_attention_heads=chosen.heads,
-            intermediate_size=chosen.intermediate_size,
-        )
+    checkpoint = student_checkpoint(
+        teacher,
+        layers=_kept_layers(options, teacher.config.num_hidden_layers),
+        head=head,
+        token_types=method != _WORDS,
+        hidden_size=chosen.hidden_size,
+        num_attention_heads=chosen.heads,
+        intermediate_size=chosen.intermediate_size,
+    )
     return with_dropout(checkpoint, options.train.dropout)
-
-
-def _named_student(
-    options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer, head: str | None
-) -> Checkpoint:
-    """Read the student that the user named."""
-    chosen = options.model
-    assert chosen.student is not None
-    sizes = ("layers", "hidden_size", "heads", "intermediate_size")
-    if given := [name for name in sizes if getattr(chosen, name) is not None]:
-        raise ConfigError(
-            f"{', '.join(given)} describe a new student, but {chosen.student} is named. Leave out "
-            "one or the other."
-        )
-    place = find_model(chosen.student)
-    checkpoint = read_checkpoint(place)
-    if read_tokenizer(place).fingerprint != tokenizer.fingerprint:
-        raise ConfigError(
-            f"{chosen.student} has another vocabulary than {chosen.teacher}; from raw text both "
-            "read the same tokens. Use another student, or method soft on rows."
-        )
-    if head is not None:
-        check_scores_words(teacher)
-        ours, theirs = checkpoint.config.vocab_size, teacher.config.vocab_size
-        if ours != theirs:
-            raise ConfigError(
-                f"{chosen.student} scores {ours:,} words and {chosen.teacher} {theirs:,}; method "
-                f"{options.loss.method} compares score by score. Use another student, or method "
-                "tinybert or minilm."
-            )
-    if chosen.keep_layers is not None:
-        there = checkpoint.config.num_hidden_layers
-        checkpoint = with_layers(checkpoint, layers_to_keep(chosen.keep_layers, there))
-    return with_new_head(checkpoint, None) if head is None else for_pretraining(checkpoint, head)
 
 
 def _kept_layers(options: DistillOptions, there: int) -> tuple[int, ...]:
@@ -285,8 +245,7 @@ def _student(
     ).to(device)
     mine = student.encoder.embeddings.position
     theirs = whole.tensors.get("encoder.embeddings.position.weight")
-    is_copy = options.loss.method == _WORDS and options.model.student is None
-    if is_copy and isinstance(mine, nn.Embedding):
+    if options.loss.method == _WORDS and isinstance(mine, nn.Embedding):
         # Position embeddings that were copied from the teacher stay fixed.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.train.freeze)

@@ -81,6 +81,8 @@ class Parallel:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
+            from filbert.losses.student import Student
+
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
             # Without a mesh it would take a GPU wherever there is one.

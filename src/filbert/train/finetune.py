@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.defaults import default_lines, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
@@ -48,6 +49,7 @@ from filbert.train.splits import (
     finding_lines,
     read_splits,
     tokenise_splits,
+    with_columns,
 )
 
 if TYPE_CHECKING:
@@ -117,9 +119,11 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         if finished is not None:
             return finished if parallel.is_first else {}
         loader = new_loader(prepared)
-        schedule = Schedule([Phase(loader)], options.train)
+        schedule = Schedule([Phase(loader)], prepared.options.train)
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
+        for line in default_lines(options.train, prepared.options.train, schedule.steps):
+            say(line)
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:
                 write_json(folder / "split.json", asdict(prepared.division))
@@ -141,12 +145,20 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
 
 def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     """Read and check everything."""
+    options = with_columns(options)
     task, rows, division = read_splits(options)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = build(checkpoint, task, options.model.reinit_layers)
-    freeze(model, options.train.freeze)
+    is_frozen = freeze(model, options.train.freeze)
+    chosen = with_defaults(
+        options.train,
+        num_rows=len(rows["train"]),
+        width=model.config.hidden_size,
+        is_frozen=is_frozen,
+    )
+    options = replace(options, train=chosen)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     mark = fingerprint(options, model, digests)
@@ -172,7 +184,7 @@ def new_loader(prepared: Prepared) -> Loader:
     options = prepared.options
     return Loader(
         prepared.splits["train"].examples,
-        batch_size=options.train.batch_size,
+        batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, prepared.model.device),
         seed=options.run.seed,
     )

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from filbert.errors import ConfigError
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
 from filbert.train.options import TrainOptions
@@ -72,16 +72,18 @@ def new_optimizer(
     ]
     betas = (options.beta1, options.beta2)
     chosen = options.optimizer
+    if chosen != "adamw" and any(hasattr(p, "full_tensor") for p in model.parameters()):
+        raise ConfigError(f"--distributed fsdp spreads weights for adamw only, not for {chosen}.")
     eps = options.epsilon
     if chosen == "muon":
         device = next(iter(model.parameters())).device
         dtype = _product_dtype(device, precision)
-        return Muon(groups, lr=options.lr, betas=betas, eps=eps, dtype=dtype)
+        return Muon(groups, lr=options.peak_lr, betas=betas, eps=eps, dtype=dtype)
     if chosen in ("bert_adam", "lamb"):
         adapts = chosen == "lamb"
-        return BertAdam(groups, lr=options.lr, betas=betas, eps=eps, adapts=adapts)
+        return BertAdam(groups, lr=options.peak_lr, betas=betas, eps=eps, adapts=adapts)
     assert chosen == "adamw", chosen
-    return torch.optim.AdamW(groups, lr=options.lr, betas=betas, eps=eps, fused=True)
+    return torch.optim.AdamW(groups, lr=options.peak_lr, betas=betas, eps=eps, fused=True)
 
 
 def _parts(name: str, parameter: Tensor) -> int:
@@ -112,25 +114,23 @@ def adam_pass(
     """Make one AdamW step in place with the fused kernel of `torch.optim.AdamW`.
 
     Args:
-        weights: One tensor per parameter: the whole parameter or the rows of this rank.
-        gradients: Likewise, as are all that follow.
+        weights: The parameters.
+        gradients: One per parameter, as are all that follow.
         means: Running means of the gradients.
         squares: Running means of the squared gradients.
         steps: Number of steps of each parameter, float32 scalars; they are incremented.
         group: Has lr, betas, eps and weight_decay.
     """
-    # A rank may hold no rows of a small parameter.
-    kept = [i for i, weight in enumerate(weights) if weight.numel()]
-    if not kept:
+    if not weights:
         return
     beta1, beta2 = group["betas"]
     adamw(
-        [weights[i] for i in kept],
-        [gradients[i] for i in kept],
-        [means[i] for i in kept],
-        [squares[i] for i in kept],
+        list(weights),
+        list(gradients),
+        list(means),
+        list(squares),
         [],
-        [steps[i] for i in kept],
+        list(steps),
         fused=True,
         amsgrad=False,
         beta1=beta1,
@@ -147,9 +147,8 @@ def learning(group: dict[str, Any]) -> list[Tensor]:
     return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
-def own_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return the rows of the gradients that are on this rank."""
-    return [own_rows(p.grad) for p in parameters if p.grad is not None]
+def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    return [p.grad for p in parameters if p.grad is not None]
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -186,11 +185,12 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters; under FSDP, LAMB communicates between the ranks."""
-        adapted: list[_Part] = []
+        """Update the parameters."""
+        # Weights, -u and learning rate of each matrix.
+        adapted: list[tuple[Tensor, Tensor, float]] = []
         for group in self.param_groups:
             parameters = learning(group)
-            weights = [own_rows(parameter) for parameter in parameters]
+            weights: list[Tensor] = list(parameters)
             moments = [self._moments(parameter) for parameter in parameters]
             targets, asked = weights, group
             if self.adapts and group["parts"]:
@@ -200,14 +200,12 @@ class BertAdam(torch.optim.Optimizer):
             # Incrementing has no effect: 1e30 + 1 equals 1e30 in float32.
             steps = [weights[0].new_full((), _ENDLESS)] * len(weights) if weights else []
             means, squares = [list(kind) for kind in zip(*moments, strict=True)] or [[], []]
-            adam_pass(targets, own_gradients(parameters), means, squares, steps, asked)
+            adam_pass(targets, _gradients(parameters), means, squares, steps, asked)
             if targets is not weights and targets:
                 torch._foreach_add_(targets, weights, alpha=-group["weight_decay"])
-                adapted += [
-                    _Part(parameter, weight, update, group, part)
-                    for parameter, weight, update in zip(parameters, weights, targets, strict=True)
-                    for part in range(group["parts"])
-                ]
+                for weight, update in zip(weights, targets, strict=True):
+                    halves = (whole.chunk(group["parts"]) for whole in (weight, update))
+                    adapted += [(*pair, group["lr"]) for pair in zip(*halves, strict=True)]
         if adapted:
             _adapt(adapted)
 
@@ -216,31 +214,17 @@ class BertAdam(torch.optim.Optimizer):
         if not state:
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        return own_rows(state["exp_avg"]), own_rows(state["exp_avg_sq"])
+        return state["exp_avg"], state["exp_avg_sq"]
 
 
-class _Part:
-    """The rows of one matrix that are on this rank: its weights and -u."""
-
-    def __init__(
-        self, parameter: Tensor, weight: Tensor, update: Tensor, group: dict[str, Any], part: int
-    ) -> None:
-        height = len(parameter) // group["parts"]
-        begin = first_own_row(parameter)
-        rows = slice(max(0, part * height - begin), max(0, (part + 1) * height - begin))
-        self.parameter = parameter
-        self.weight, self.update = weight[rows], update[rows]
-        self.lr: float = group["lr"]
-
-
-def _adapt(parts: Sequence[_Part]) -> None:
+def _adapt(parts: Sequence[tuple[Tensor, Tensor, float]]) -> None:
     """Add the updates, each scaled by the LAMB ratio of its matrix."""
-    tensors = [part.weight for part in parts] + [part.update for part in parts]
-    squared = torch.stack(torch._foreach_norm(tensors)).double().square_()
-    norms = summed(squared, parts[0].parameter).sqrt_().view(2, -1).tolist()
-    for part, weight, update in zip(parts, *norms, strict=True):
-        ratio = weight / update if weight > 0 and update > 0 else 1.0
-        part.weight.add_(part.update, alpha=part.lr * ratio)
+    weights, updates, rates = zip(*parts, strict=True)
+    norms = torch.stack(torch._foreach_norm([*weights, *updates])).double()
+    pairs = zip(*norms.view(2, -1).tolist(), strict=True)
+    for weight, update, rate, (size, step) in zip(weights, updates, rates, pairs, strict=True):
+        ratio = size / step if size > 0 and step > 0 else 1.0
+        weight.add_(update, alpha=rate * ratio)
 
 
 class Muon(torch.optim.Optimizer):
@@ -250,8 +234,8 @@ class Muon(torch.optim.Optimizer):
     are as large as those of AdamW, so the same learning rate and weight decay are suitable.
 
     `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` has the same update for one matrix, but
-    cannot replace this class: it treats the stacked query, key and value matrix as one matrix, it
-    cannot use rows that FSDP spreads over ranks, and it always computes in bf16.
+    cannot replace this class: it treats the stacked query, key and value matrix as one matrix, and
+    it always computes in bf16.
 
     Args:
         groups: Each has "params", "weight_decay", "in_layer" (Muon is used for matrices of layers)
@@ -282,7 +266,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters; communicates between the ranks under FSDP."""
+        """Update the parameters."""
         for group in self.param_groups:
             parameters = learning(group)
             if not parameters:
@@ -297,22 +281,21 @@ class Muon(torch.optim.Optimizer):
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
-        gradients = own_gradients(parameters)
-        momenta = [own_rows(self.state[parameter]["momentum"]) for parameter in parameters]
+        gradients = _gradients(parameters)
+        momenta = [self.state[parameter]["momentum"] for parameter in parameters]
         torch._foreach_lerp_(momenta, gradients, 1.0 - _MOMENTUM)
         wanted = torch._foreach_lerp(gradients, momenta, _MOMENTUM)
         shapes: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
         for parameter, update in zip(parameters, wanted, strict=True):
             shapes.setdefault(parameter.shape, []).append((parameter, update.to(self.dtype)))
         for (height, width), some in shapes.items():
-            whole = torch.stack([all_rows(update, parameter) for parameter, update in some])
+            whole = torch.stack([update for _, update in some])
             matrices = whole.view(-1, height // group["parts"], width)
             turned = orthogonal(matrices).reshape(whole.shape)
             scale = _USUAL_RMS * math.sqrt(max(matrices.shape[1:]))
             for (parameter, _), update in zip(some, turned, strict=True):
-                weight, begin = own_rows(parameter), first_own_row(parameter)
-                weight.mul_(1.0 - group["lr"] * group["weight_decay"])
-                weight.add_(update[begin : begin + len(weight)], alpha=-group["lr"] * scale)
+                parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
+                parameter.add_(update, alpha=-group["lr"] * scale)
 
     def _adam(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Make an AdamW step."""
@@ -324,10 +307,10 @@ class Muon(torch.optim.Optimizer):
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
         states = [self.state[parameter] for parameter in parameters]
         adam_pass(
-            [own_rows(parameter) for parameter in parameters],
-            own_gradients(parameters),
-            [own_rows(state["exp_avg"]) for state in states],
-            [own_rows(state["exp_avg_sq"]) for state in states],
+            parameters,
+            _gradients(parameters),
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
             [state["step"] for state in states],
             group,
         )
@@ -356,53 +339,6 @@ def orthogonal(matrices: Tensor) -> Tensor:
             fourth = torch.baddbmm(square, square, square, beta=b, alpha=c)
             turned = torch.baddbmm(turned, fourth, turned, beta=a)
     return turned.mT if is_tall else turned
-
-
-def own_rows(tensor: Tensor) -> Tensor:
-    """Return the rows of an FSDP tensor that are on this rank, as a view; else the whole tensor."""
-    return tensor.to_local() if _is_spread(tensor) else tensor  # type: ignore[attr-defined,no-any-return]
-
-
-def first_own_row(tensor: Tensor) -> int:
-    """Return the index, in the whole tensor, of the first row of `own_rows`."""
-    if not _is_spread(tensor):
-        return 0
-    mesh = tensor.device_mesh  # type: ignore[attr-defined]
-    # As in torch.chunk: equal pieces, rounded up; the last ones are shorter or empty.
-    begin = min(mesh.get_local_rank() * -(-len(tensor) // mesh.size()), len(tensor))
-    assert begin + len(own_rows(tensor)) <= len(tensor)
-    return int(begin)
-
-
-def all_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """Gather all R rows on every rank.
-
-    Communicates between the ranks if `like` is an FSDP tensor.
-
-    Args:
-        rows: The rows of this rank, of any dtype.
-        like: A tensor with the shape and the distribution of the result.
-    """
-    if not _is_spread(like):
-        return rows
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(like, DTensor)
-    spread = DTensor.from_local(
-        rows, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
-    )
-    return spread.full_tensor()  # type: ignore[no-any-return]
-
-
-def summed(values: Tensor, like: Tensor) -> Tensor:
-    """Sum `values` in place over the ranks that hold `like`, if it is an FSDP tensor."""
-    if _is_spread(like):
-        dist.all_reduce(values, group=like.device_mesh.get_group())  # type: ignore[attr-defined]
-    return values
-
-
-def _is_spread(tensor: Tensor) -> bool:
-    return hasattr(tensor, "full_tensor")
 
 
 def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:

@@ -28,8 +28,8 @@ from filbert.train.schedule import SCHEDULES, parse_time
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
-    "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "new_tokens", "teacher",
-    "student", "extra", "augment_with", "cache",
+    "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
+    "student", "augment_with",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
@@ -142,6 +142,9 @@ class DataOptions:
         group_column: rows with the same value in this column, such as an author, are in the same
             part of a split.
         split_seed: random seed of the split, which no other seed changes.
+        folds: cross-validation: train so many times on `data`, each time without one part, which is
+            then measured; the model that is kept is trained on all rows.
+        fold: train for one fold only, from 1 to `folds`.
         max_length: cut texts to this many tokens; the model's own limit when not given, for
             questions (span_qa) 384 at most.
         show_texts: the report shows the texts of the worst errors.
@@ -154,6 +157,8 @@ class DataOptions:
     test: str | None = None
     group_column: str | None = None
     split_seed: int = 0
+    folds: int = 0
+    fold: int | None = None
     max_length: int | None = None
     show_texts: bool = False
     columns: ColumnNames = ColumnNames()
@@ -168,9 +173,22 @@ class DataOptions:
             )
         if sum(self.cut.values()) >= 1:
             raise ConfigError("The shares --dev and --test leave nothing to train on.")
-        if self.group_column is not None and not self.cut:
+        if self.folds or self.fold is not None:
+            self._check_folds()
+        if self.group_column is not None and not self.is_split:
             raise ConfigError("--group-column is for rows that are split; give --data or a share.")
         check_range(self, ("split_seed",), "not be negative", lambda value: value >= 0)
+
+    def _check_folds(self) -> None:
+        if self.data is None or self.dev is not None or self.test is not None:
+            raise ConfigError(
+                "--folds measures every row of --data once. Give --data, without --dev and --test."
+            )
+        if self.folds < 2 or not 1 <= (self.fold or 1) <= self.folds:
+            raise ConfigError(
+                f"folds is {self.folds}, fold {self.fold}; give 2 folds or more, and the number of "
+                "one of them."
+            )
 
     @property
     def source(self) -> str:
@@ -180,10 +198,15 @@ class DataOptions:
     @property
     def cut(self) -> dict[str, float]:
         """The shares of dev and test that are cut out of `source`, above zero."""
-        usual = None if self.data is None else _USUAL_SHARE
+        usual = None if self.data is None or self.folds else _USUAL_SHARE
         given = {"dev": self.dev, "test": self.test}
         shares = {n: usual if text is None else share_in(text) for n, text in given.items()}
         return {name: share for name, share in shares.items() if share}
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the rows of `source` are split."""
+        return bool(self.cut) or self.folds > 0
 
     @property
     def files(self) -> dict[str, str]:
@@ -243,11 +266,14 @@ class TrainOptions:
     """Hyper-parameters: batches, optimizer, learning rate, and the choice of the best step.
 
     Attributes:
-        batch_size: rows per optimizer step, over all processes.
+        batch_size: rows per optimizer step, over all processes; 16 or 32 by the number of training
+            rows when not given.
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
             given.
-        lr: peak learning rate.
-        epochs: passes over the training rows (a fraction is allowed).
+        lr: peak learning rate; by the width of the model when not given: 5e-5 for BERT-base, 1e-4
+            for MiniLM.
+        epochs: passes over the training rows (a fraction is allowed); 3 to 30 when not given, for
+            about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
         time: how long the run may take, such as 20m or 1h30m, evaluations and saving included; it
             overrides `steps`, and the schedule is fitted to it.
@@ -271,10 +297,10 @@ class TrainOptions:
         metric: what "better" means, a key of the dev metrics; the task's own choice when not given.
     """
 
-    batch_size: int = 32
+    batch_size: int | None = None
     max_tokens: int | None = None
-    lr: float = 5e-5
-    epochs: float = 3.0
+    lr: float | None = None
+    epochs: float | None = None
     steps: int | None = None
     time: str | None = None
     optimizer: str = "adamw"
@@ -304,6 +330,24 @@ class TrainOptions:
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.time is not None:
             parse_time(self.time)
+
+    @property
+    def rows_per_step(self) -> int:
+        """`batch_size`, once it is chosen."""
+        assert self.batch_size is not None
+        return self.batch_size
+
+    @property
+    def peak_lr(self) -> float:
+        """`lr`, once it is chosen."""
+        assert self.lr is not None
+        return self.lr
+
+    @property
+    def num_epochs(self) -> float:
+        """`epochs`, once they are chosen."""
+        assert self.epochs is not None
+        return self.epochs
 
     @property
     def epsilon(self) -> float:
@@ -399,34 +443,6 @@ class FinetuneOptions:
             ConfigError: A name is unknown or missing, or a value is wrong.
         """
         return from_flat(cls, given, required=("task", "model", "out"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputPaths:
-    """Current paths of the files of a recorded run; others are searched at their recorded paths.
-
-    Attributes:
-        data: where the rows that were split are now.
-        train: where the training rows are now.
-        dev: where the dev rows, or the held-out text, are now.
-        test: where the test rows are now.
-        corpus: where the text or the token shards of a pre-training run are now; several between
-            commas.
-        model: where the model that the run started from is now.
-        tokenizer: where the vocabulary of a pre-training run is now.
-        new_tokens: where the list of new vocabulary entries is now.
-        data_root: folder in which all of these are searched by their names.
-    """
-
-    data: str | None = None
-    train: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    corpus: str | None = None
-    model: str | None = None
-    tokenizer: str | None = None
-    new_tokens: str | None = None
-    data_root: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.fresh import (
     for_pretraining,
     fresh_checkpoint,
-    grow_vocabulary,
     replaced_model,
 )
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
@@ -41,7 +40,6 @@ from filbert.model.precision import Precision
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
-from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import freeze
 from filbert.train.distill_options import DistillOptions
@@ -301,7 +299,7 @@ def _phases(
         corpus,
         tokenizer,
         objective,
-        batch_size=train.batch_size,
+        batch_size=train.rows_per_step,
         max_tokens=max_tokens,
         seed=options.run.seed,
         batch_start=phases.batch_start,
@@ -320,7 +318,7 @@ def _phases(
         corpus,
         tokenizer,
         longer,
-        batch_size=phases.second_batch_size or max(1, round(train.batch_size / ratio)),
+        batch_size=phases.second_batch_size or max(1, round(train.rows_per_step / ratio)),
         max_tokens=max_tokens,
         # A seed of its own, so that the order of the rows differs from the first phase.
         seed=options.run.seed + 1,
@@ -349,7 +347,7 @@ def held_out(
 def _read_model(
     options: PretrainOptions, head: str
 ) -> tuple[Checkpoint, Checkpoint | None, Tokenizer]:
-    """Create a new model or read the one to continue, with rows for new vocabulary entries.
+    """Create a new model or read the one to continue.
 
     Returns:
         The checkpoint with the head of the objective, the ELECTRA generator to continue from if
@@ -358,11 +356,6 @@ def _read_model(
     chosen = options.model
     continued = None if chosen.name is None else find_model(chosen.name)
     tokenizer = _tokenizer(options, continued)
-    rows_from: dict[int, tuple[int, ...]] = {}
-    if chosen.new_tokens is not None:
-        tokenizer, rows_from, added = add_entries(tokenizer, _lines(chosen.new_tokens))
-        for note in added:
-            say(f"vocabulary: {note}")
     generator = None
     if continued is None:
         checkpoint = fresh_checkpoint(
@@ -378,10 +371,6 @@ def _read_model(
         checkpoint = for_pretraining(read_checkpoint(continued), head)
         if head == "discriminator" and (continued / "generator" / "config.json").is_file():
             generator = huggingface.read(continued / "generator")
-        if rows_from:
-            checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
-        if generator is not None and rows_from:
-            generator = grow_vocabulary(generator, tokenizer.vocab_size, rows_from)
     checkpoint = with_dropout(checkpoint, options.train.dropout)
     if generator is not None:
         generator = with_dropout(generator, options.train.dropout)
@@ -435,14 +424,6 @@ def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
         "Which vocabulary? Name one with --tokenizer (`filbert vocab` learns one), or give a "
         "corpus that `filbert corpus` made."
     )
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: the list of new tokens cannot be read: {error}.") from error
-    return [line.strip() for line in lines if line.strip()]
 
 
 # Corpora

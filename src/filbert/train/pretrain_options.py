@@ -24,7 +24,6 @@ class ModelOptions:
 
     Attributes:
         name: folder, built-in name or Hub id to continue from; a new model when not given.
-        new_tokens: file of words, one a line, that become vocabulary entries of their own.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
             model detects replaced tokens).
         generator_share: width of ELECTRA's generator as a share of the model's.
@@ -39,7 +38,6 @@ class ModelOptions:
     """
 
     name: str | None = field(default=None, metadata={"flat": "model"})
-    new_tokens: str | None = None
     objective: str = "mlm"
     generator_share: float = 0.25
     family: str = "bert"
@@ -77,7 +75,6 @@ class TextOptions:
         dev_rows: so many held-out sequences are measured.
         dev_mask_rate: share of the held-out tokens that is masked, whatever `mask_rate` is.
         tokenizer: folder of the vocabulary; the corpus's or the model's own when not given.
-        dry_run: print the size and the expected time of the run, and train nothing.
     """
 
     corpus: tuple[str, ...] | None = None
@@ -85,7 +82,6 @@ class TextOptions:
     dev_rows: int = 1_000
     dev_mask_rate: float = 0.15
     tokenizer: str | None = None
-    dry_run: bool = False
 
     def __post_init__(self) -> None:
         check_range(self, ("dev_rows",), "be above zero", lambda value: value > 0)
@@ -141,9 +137,9 @@ class PretrainOptions:
                 f"pair is {self.objective.pair!r}; replaced-token detection has no pair objective."
             )
         start = self.phases.batch_start
-        if start is not None and start > self.train.batch_size:
+        if start is not None and start > self.train.rows_per_step:
             raise ConfigError(
-                f"batch_start is {start}; it must be from 1 to {self.train.batch_size}."
+                f"batch_start is {start}; it must be from 1 to {self.train.rows_per_step}."
             )
         if self.run.seeds != 1:
             raise ConfigError("seeds is for fine-tuning; leave it out.")
@@ -160,5 +156,4 @@ class PretrainOptions:
         Raises:
             ConfigError: A name is unknown or missing, or a value is wrong.
         """
-        dry = bool(given.get("dry_run"))
-        return from_flat(cls, given, required=("corpus",) if dry else ("corpus", "out"))
+        return from_flat(cls, given, required=("corpus", "out"))

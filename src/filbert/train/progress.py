@@ -145,17 +145,13 @@ class Schedule:
 
     def learning_rate(self, progress: Progress) -> float:
         """Of the next step."""
-        options = self.options
+        options, peak = self.options, self.options.peak_lr
         if self.seconds is not None:
             done = min(progress.clock / self.seconds, 1.0 - 1e-6)
-            return rate_at_fraction(options.schedule, done, warmup=options.warmup, peak=options.lr)
+            return rate_at_fraction(options.schedule, done, warmup=options.warmup, peak=peak)
         assert self.steps is not None
         return rate_at_step(
-            options.schedule,
-            progress.step,
-            steps=self.steps,
-            warmup=options.warmup,
-            peak=options.lr,
+            options.schedule, progress.step, steps=self.steps, warmup=options.warmup, peak=peak
         )
 
     def is_due(self, progress: Progress, clock_before: float) -> bool:
@@ -198,4 +194,4 @@ class Schedule:
 
 def num_steps(loader: Batches, options: TrainOptions) -> int:
     """Optimiser steps of a run that is measured in them."""
-    return options.steps or max(1, loader.steps_for(options.epochs))
+    return options.steps or max(1, loader.steps_for(options.num_epochs))

@@ -43,14 +43,14 @@ _COPIED = (
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
     "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
-    "dry_run", "license", "language", "cache",
+    "license", "language",
 )  # fmt: skip
 # Options that came later, which change nothing while they have their defaults: a run that an
 # earlier version began can be resumed.
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
     "hidden_lr", "hidden_schedule", "new_head", "separator",
-    "data", "group_column", "split_seed",
+    "data", "group_column", "split_seed", "encoding", "folds", "fold",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -288,8 +288,5 @@ def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> s
     chosen["eps"] = usual_epsilon(values["optimizer"]) if values["eps"] is None else values["eps"]
     # Options that every run of an earlier version had.
     chosen = {"compile": False, "reinit_layers": 0, "seeds": 1} | chosen
-    if values.get("cache") is not None:
-        # Where the folder is does not count, but answers computed ahead differ in their last bits.
-        chosen["cache"] = True
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

@@ -1,14 +1,14 @@
 """Repeat a recorded run from the filbert.json of its model and compare the metrics.
 
 filbert.json holds the options, the hashes of the data and of the base model, the seeds, the number
-of threads, the versions and the metrics. Training starts only after every input was found and has
-the recorded hash.
+of threads, the versions and the metrics. Training starts only after every input has the recorded
+hash.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,28 +16,29 @@ from typing import Any, NamedTuple
 
 import torch
 
-from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.data.columns import ColumnNames
+from filbert.checkpoints.opening import find_model
 from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError, FilbertError, FormatError, InputError, printable
+from filbert.errors import ConfigError, FormatError, InputError, printable
 from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.model.precision import choose_device
 from filbert.tasks.base import task_names
 from filbert.train.finetune import finetune
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions, InputPaths, names_of, share_in
+from filbert.train.options import FinetuneOptions, share_in
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.provenance import BUILT_IN, base_model, commit, device_name, versions
+from filbert.train.provenance import base_model, commit, device_name, versions
 from filbert.train.run_folder import read_run
 
 # Tolerance if the machine, the libraries or the number of threads differ.
 LOOSE = 1e-3
-# Entries of filbert.json that must be objects, if present.
-_OBJECTS = ("options", "data", "metrics", "files", "base_model", "versions", "device", "tokenizer")
-_SHORT = 12
+# Options that name files of a run; the names of their entries in filbert.json under "data".
+_SPLITS = {"data": "train", "train": "train", "corpus": "train", "dev": "dev", "test": "test"}
+_FILES = (*_SPLITS, "model", "tokenizer")
+# Recorded options of pre-training that no longer exist.
+_REMOVED = ("reinit_layers", "dry_run", "new_tokens")
 
 
 class Figure(NamedTuple):
@@ -97,7 +98,7 @@ def replay(
     tolerance: float | None = None,
     overwrite: bool = False,
     device: str | None = None,
-    places: InputPaths | None = None,
+    data_root: str | None = None,
 ) -> Verdict:
     """Train a model again with the options of its filbert.json and compare the metrics.
 
@@ -108,7 +109,7 @@ def replay(
             processes are the same, else `LOOSE`.
         overwrite: Replace an earlier run in `out`.
         device: As in `RunOptions`; by default the kind of the recorded run.
-        places: Current paths of files that have moved.
+        data_root: Folder with the files of the run, if they have moved.
 
     Raises:
         InputError: A file is missing or differs from the recorded one; nothing was trained.
@@ -120,30 +121,29 @@ def replay(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
     folder, record = _read_record(name)
-    run_options = {"out": out or _next_to(folder), "overwrite": overwrite}
+    options = _options(folder, record, data_root)
+    options |= {"out": out or _next_to(folder), "overwrite": overwrite}
     if device is not None:
-        run_options["device"] = device
-    options = _options(folder, record, places or InputPaths(), run_options)
-    place = Path(options.run.out)
+        options["device"] = device
     before = torch.get_num_threads()
     torch.set_num_threads(_threads(record) or before)
     try:
-        differs = _circumstances(record, options.run.device)
+        differs = _circumstances(record, options.get("device"))
         for sentence in differs:
             say(f"replay: {sentence}")
-        run = pretrain(options) if isinstance(options, PretrainOptions) else finetune(options)
+        if record.get("command") == "pretrain":
+            run = pretrain(PretrainOptions.from_keywords(options))
+        else:
+            run = finetune(FinetuneOptions.from_keywords(options))
     finally:
         torch.set_num_threads(before)
-    new = read_json(place / "model" / "filbert.json")
-    for split, facts in record["data"].items():
-        if facts.get("sha256") != (new["data"].get(split) or {}).get("sha256"):
-            differs.append(f"The {split} data, as it was read, is not the same.")
+    new = read_json(Path(options["out"], "model", "filbert.json"))
     if record.get("precision") != new["precision"]:
         differs.append(f"Precision was {record.get('precision')} and is {new['precision']}.")
     then, now = _flat(record["metrics"]), _flat(run["metrics"])
     files = {n: e for n, e in (record.get("files") or {}).items() if n.endswith(".safetensors")}
     return Verdict(
-        str(place),
+        options["out"],
         tuple(Figure(*key, then.get(key), now.get(key)) for key in dict.fromkeys([*then, *now])),
         tuple(differs),
         (LOOSE if differs else 0.0) if tolerance is None else tolerance,
@@ -166,26 +166,17 @@ def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
             f"filbert trained."
         )
     record = read_json(path)
-    entries: dict[str, Any] = {key: record.get(key) for key in _OBJECTS}
-    for key in ("data", "files", "metrics"):
-        inner = entries[key]
-        entries |= inner if isinstance(inner, dict) else {}
-    wrong = [key for key in ("options", "data", "metrics") if record.get(key) is None]
-    wrong += [key for key, value in entries.items() if not isinstance(value, dict | None)]
-    if wrong:
-        raise FormatError(
-            f"{path}: {printable(wrong[0])} is missing or no object, so it records no run. Name "
-            "another model."
-        )
+    for key in ("options", "data", "metrics"):
+        entry = record.get(key)
+        inner = list(entry.values()) if isinstance(entry, dict) and key != "options" else []
+        if not all(isinstance(value, dict) for value in (entry, *inner)):
+            raise FormatError(f"{path}: {key} is missing or damaged, so it records no run.")
     return folder, record
 
 
-def _options(
-    folder: Path, record: Mapping[str, Any], places: InputPaths, run_options: Mapping[str, Any]
-) -> FinetuneOptions | PretrainOptions:
-    """Return the recorded options with current paths, for a run in another folder."""
-    options = dict(record["options"])
-    is_pretraining = record.get("command") == "pretrain"
+def _options(folder: Path, record: Mapping[str, Any], data_root: str | None) -> dict[str, Any]:
+    """Return the recorded options by flat name, with paths of files that have their hashes."""
+    options, is_pretraining = dict(record["options"]), record.get("command") == "pretrain"
     if record.get("command") == "distill":
         raise ConfigError(
             f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
@@ -194,17 +185,23 @@ def _options(
     if not is_pretraining and options.get("task") not in task_names():
         # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
         raise ConfigError(
-            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
-            f"own. Run filbert finetune with it yourself."
+            f"{folder / 'filbert.json'}: the task {printable(str(options.get('task')))!r} is none "
+            "of filbert's own. Run filbert finetune with it yourself."
         )
-    options |= _find_sources(folder, record, places)
-    options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1, **run_options}
+    for option, paths in _files(folder, options, data_root).items():
+        for index, path in enumerate(paths):
+            if option in _SPLITS:
+                facts = record["data"].get(_SPLITS[option]) or {}
+                _check_hash(path, _recorded_hash(facts, path, index))
+            elif option == "model":
+                _check_base(path, record)
+        options[option] = ",".join(paths) if is_pretraining else paths[0]
+    options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1}
     if record.get("precision") in PRECISIONS:
         options["precision"] = record["precision"]
-    if not is_pretraining:
-        return FinetuneOptions.from_keywords(options | {"show_texts": False})
-    options.pop("reinit_layers", None)  # recorded by earlier versions
-    return PretrainOptions.from_keywords(options | {"dry_run": False})
+    if is_pretraining:
+        return {name: value for name, value in options.items() if name not in _REMOVED}
+    return options | {"show_texts": False}
 
 
 def _next_to(folder: Path) -> str:
@@ -260,192 +257,69 @@ def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
 # The files of a run
 
 
-class _Search(NamedTuple):
-    """Where the files of a run may be now: given paths, and folders for recorded ones."""
+def _files(folder: Path, options: Mapping[str, Any], data_root: str | None) -> dict[str, list[str]]:
+    """Return the paths of the files that the options name.
 
-    options: Mapping[str, Any]
-    typed: Mapping[str, Any]
-    places: InputPaths
-    folders: tuple[Path, ...]
-
-    @classmethod
-    def of(cls, folder: Path, record: Mapping[str, Any], places: InputPaths) -> _Search:
-        """Search the working folder, the folders above the model and `data_root`."""
-        root = () if places.data_root is None else (Path(places.data_root),)
-        run = (read_run(folder.absolute().parent) or {}).get("options")
-        typed = run if isinstance(run, dict) else {}
-        folders = (*root, Path.cwd(), *folder.absolute().parents)
-        return cls(record["options"], typed, places, folders)
-
-    def paths(self, option: str, recorded: str, index: int = 0) -> Iterator[Path]:
-        """Yield the paths where a file may be, without duplicates."""
-        given = getattr(self.places, option)
-        if given is not None:
-            names = names_of(given)
-            yield Path(names[index] if index < len(names) else given)
-            return
-        names = (recorded, *names_of(self.typed.get(option) or ())[index : index + 1])
-        paths = [folder / name for name in names for folder in self.folders]
-        if self.places.data_root is not None:
-            paths.insert(0, Path(self.places.data_root) / Path(recorded).name)
-        yield from dict.fromkeys(paths)
-
-    def file(
-        self,
-        option: str,
-        recorded: str | None,
-        digest: str | None,
-        digest_of: Callable[[Path], str | None] = file_digest,
-        index: int = 0,
-    ) -> str:
-        """Return the path of the file with the recorded hash."""
-        name, flag = recorded or str(self.options.get(option)), f"--{option.replace('_', '-')}"
-        others = []
-        for path in self.paths(option, name, index):
-            if path.exists() and (sha256 := digest_of(path)) is not None:
-                if digest in (None, sha256):
-                    return str(path)
-                others.append((path, sha256))
-        if not others:
-            raise InputError(
-                f"{getattr(self.places, option) or name} of the recorded run is not there. Name it "
-                f"with {flag}, or its folder with --data-root."
-            )
-        path, sha256 = others[0]
-        raise InputError(
-            f"{path} has changed: its sha256 is {sha256[:_SHORT]}..., that of the recorded run "
-            f"{str(digest)[:_SHORT]}.... Name the old file with {flag}."
-        )
-
-    def corpus(self, option: str, facts: Mapping[str, Any]) -> list[str]:
-        """Return the paths of token shards or of text files."""
-        inputs = facts.get("inputs") or []
-        recorded = names_of(self.options.get(option) or getattr(self.places, option))
-        is_text = (
-            len(recorded) > 1
-            or any(path.is_file() for path in self.paths(option, recorded[0]))
-            or Path(recorded[0]).name in {entry.get("path") for entry in inputs}
-        )
-        if not is_text:
-            return [self.file(option, recorded[0], facts.get("sha256"), _digest_of_shards)]
-        digests = [entry.get("sha256") for entry in inputs]
-        digests += [None] * (len(recorded) - len(digests))
-        return [
-            self.file(option, name, digests[index], index=index)
-            for index, name in enumerate(recorded)
-        ]
+    They are in `data_root` by their names, or where run.json next to the model or filbert.json
+    says. A model may be an id of the Hub or a built-in name.
+    """
+    typed = (read_run(folder.absolute().parent) or {}).get("options")
+    typed = {**options, **typed} if isinstance(typed, dict) else options
+    found = {}
+    for option in _FILES:
+        recorded = typed.get(option)
+        names = [str(name) for name in (recorded if isinstance(recorded, list) else [recorded])]
+        if recorded is None or option not in options:
+            continue
+        if option in ("dev", "test") and share_in(names[0]) is not None:
+            continue  # a part of the file in `data`
+        if data_root is not None:
+            moved = [Path(data_root, Path(name).name) for name in names]
+            names = [
+                str(path) if path.exists() else name
+                for path, name in zip(moved, names, strict=True)
+            ]
+        found[option] = names
+    return found
 
 
-def _digest_of_shards(path: Path) -> str | None:
-    return Corpus.open(path).digest if (path / "manifest.json").is_file() else None
+def _recorded_hash(facts: Mapping[str, Any], path: str, index: int) -> str | None:
+    """Return the hash of a file in the facts of its split; that of shards is of the whole."""
+    inputs = facts.get("inputs") or []
+    is_text = index < len(inputs) and not Path(path, "manifest.json").is_file()
+    return inputs[index].get("sha256") if is_text else facts.get("sha256")
 
 
-def _find_sources(folder: Path, record: Mapping[str, Any], places: InputPaths) -> dict[str, Any]:
-    """Return the options that name files, with current paths; only recorded hashes are accepted.
+def _check_hash(path: str, recorded: str | None) -> None:
+    """Check that a file of rows or text, or a folder of token shards, is the recorded one.
 
     Raises:
-        InputError: A file is missing, or no file has the recorded hash.
+        InputError: It is missing or has changed.
     """
-    search = _Search.of(folder, record, places)
-    sources: dict[str, Any] = {}
-    is_pretraining = record.get("command") == "pretrain"
-    for split in ("train", "dev", "test"):
-        option = "corpus" if is_pretraining and split == "train" else split
-        if split == "train" and search.options.get("data"):
-            option = "data"
-        recorded = search.options.get(option)
-        if recorded and split != "train" and share_in(str(recorded)) is not None:
-            continue
-        if not (search.options.get(option) or getattr(places, option)):
-            if split == "train":
-                raise InputError(
-                    f"{folder / 'filbert.json'} does not say what the model was trained on. Name "
-                    f"it with --{option}."
-                )
-            continue
-        facts = record["data"].get(split) or {}
-        if is_pretraining:
-            sources[option] = search.corpus(option, facts)
-        else:
-            sources[option] = search.file(option, facts.get("path"), facts.get("sha256"))
-    for option in ("tokenizer", "new_tokens") if is_pretraining else ():
-        if recorded := search.options.get(option):
-            existing = (str(path) for path in search.paths(option, recorded) if path.exists())
-            # The recorded name may be a Hub id.
-            sources[option] = getattr(places, option) or next(existing, recorded)
-    if search.options.get("model"):
-        sources["model"] = _find_base(search, record)
-    return sources
+    if not Path(path).exists():
+        raise InputError(
+            f"{path} of the recorded run is not there. Name the folder of its files with "
+            "--data-root."
+        )
+    sha256 = Corpus.open(path).digest if Path(path).is_dir() else file_digest(path)
+    if recorded not in (None, sha256):
+        raise InputError(
+            f"{path} has changed: its sha256 is {sha256[:12]}..., that of the recorded run "
+            f"{recorded[:12]}.... Name the folder of the old file with --data-root."
+        )
 
 
-def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
-    """Return the dev rows that a fine-tuned model was evaluated on in training, and their columns.
+def _check_base(name: str, record: Mapping[str, Any]) -> None:
+    """Check that the files of the base model have the recorded hashes.
 
-    Args:
-        folder: Of the model.
-
-    Returns:
-        None if filbert.json names none, or the file was moved or changed.
+    Raises:
+        InputError: One is missing or has changed.
     """
-    try:
-        record = read_json(folder / "filbert.json")
-        facts = record["data"]["dev"]
-        if share_in(str(record["options"].get("dev", 0))) is not None:
-            return None  # a part of a file
-        file = _Search.of(folder, record, InputPaths()).file("dev", facts["path"], facts["sha256"])
-        return file, ColumnNames.recorded(record["options"])
-    except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
-        return None
-
-
-def _find_base(search: _Search, record: Mapping[str, Any]) -> str:
-    """Return the current name of the base model, after comparing the hashes of its files."""
-    recorded, base = str(search.options["model"]), record.get("base_model") or {}
-    if search.places.model is not None:
-        names = [search.places.model]
-    else:
-        # A folder, an archive, or the prefix of a TensorFlow checkpoint.
-        names = [
-            str(path)
-            for path in search.paths("model", recorded)
-            if path.exists() or Path(f"{path}.index").is_file()
-        ]
-        if base.get("hub_id") or not base or recorded in BUILT_IN:
-            names.append(recorded)
-    differences = []
-    for name in names:
-        try:
-            difference = _difference_from_base(name, find_model(name), record)
-        except FilbertError as error:  # a folder with this name that is no model
-            difference = str(error)
-        if not difference:
-            return name
-        differences.append(difference)
-    missing = (
-        f"{recorded}, the model that the run started from, is not there. Name it with --model."
-    )
-    raise InputError(differences[0] if differences else missing)
-
-
-def _difference_from_base(name: str, place: Path, record: Mapping[str, Any]) -> str:
-    """Describe the first difference from the recorded base model; empty if there is none."""
-    base = record.get("base_model") or {}
+    place = find_model(name)
     now = base_model(name, place if place.is_dir() else place.parent)["files"]
-    for file, entry in (base.get("files") or {}).items():
-        sha256, wanted = (now.get(file) or {}).get("sha256"), entry.get("sha256")
-        if sha256 != wanted:
-            state = f"has the sha256 {sha256[:_SHORT]}..." if sha256 else "is not there"
-            return (
-                f"{name} is not the model that the run started from: {file} {state}, "
-                f"{str(wanted)[:_SHORT]}... was recorded. Name the right one with --model."
+    for file, entry in ((record.get("base_model") or {}).get("files") or {}).items():
+        if now.get(file) != entry:
+            raise InputError(
+                f"{name} is not the model that the run started from: {file} is missing or has "
+                "changed. Name the folder of the right one with --data-root."
             )
-    tokens = (record.get("tokenizer") or {}).get("fingerprint")
-    if record.get("command") != "pretrain" and tokens is not None:
-        fingerprint = read_tokenizer(place).fingerprint
-        if fingerprint != tokens:
-            return (
-                f"{name} has another tokenizer than the recorded run: its fingerprint is "
-                f"{fingerprint[:_SHORT]}..., not {tokens[:_SHORT]}.... Name the right model with "
-                "--model."
-            )
-    return ""

@@ -21,6 +21,7 @@ from filbert.train.options import RunOptions
 # Saved states of a run, of the first of its two stages, and of several seeds what is done.
 _STATES = (
     "state/step-*", "stage-1/state/step-*", "seeds/*/state/step-*", "seeds/*/model/config.json",
+    "folds/*/state/step-*", "folds/*/model/config.json",
 )  # fmt: skip
 # What a kill leaves while run.json is written for the first time.
 _UNFINISHED = re.compile(r"\.run\.json\.[0-9a-f]{12}\.tmp")

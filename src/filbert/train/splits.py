@@ -6,10 +6,12 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from filbert.data.columns import recognition_line
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
@@ -17,12 +19,12 @@ from filbert.data.near_duplicates import near_duplicates
 from filbert.data.records import Row, file_digest, read_rows
 from filbert.data.splitting import SPLITS, merged_groups, stratified_split
 from filbert.data.texts import characters_in, chunks
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import read_task_rows, row_labels, row_texts
+from filbert.tasks.rows import named_columns, read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.log import progress_bar
+from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
 
 # Findings on the data that are printed before training.
@@ -73,6 +75,17 @@ class Division:
         return lines
 
 
+def with_columns(options: FinetuneOptions) -> FinetuneOptions:
+    """Return the options with the names of columns that are recognised by their content."""
+    data = options.data
+    task = task_class(options.task.name).from_options(options.task.options, data.columns)
+    apart = () if data.group_column is None else (data.group_column,)
+    columns = named_columns(task, data.source, data.columns, apart=apart)
+    if columns != data.columns:
+        say(recognition_line(data.columns, columns))
+    return dataclasses.replace(options, data=dataclasses.replace(data, columns=columns))
+
+
 def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], Division | None]:
     """The rows of train, dev and test, the task with the labels of train, and how rows were split.
 
@@ -82,7 +95,7 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], D
     data = options.data
     task = task_class(options.task.name).from_options(options.task.options, data.columns)
     source = list(read_task_rows(task, data.source, data.columns))
-    division = divide(task, source, data) if data.cut else None
+    division = divide(task, source, data) if data.is_split else None
     rows = {"train": source}
     if division is not None:
         rows = {name: [source[i] for i in at] for name, at in division.parts.items()}
@@ -100,16 +113,35 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
     Rows on the same context, near-duplicates and rows with the same value in the group column stay
     together. Classes with too few rows for every part stay in train.
     """
-    has_contexts = "context" in rows[0].values
     strata, rules = _strata(task, rows)
-    texts = [str(row.values["context"]) if has_contexts else _joined(task, row) for row in rows]
-    groups = near_duplicates(texts).clusters
-    rules.append(f"{'rows on one context' if has_contexts else 'near-duplicates'} kept together")
-    if data.group_column is not None:
-        groups = merged_groups(groups, _groups_of_column(rows, data))
-        rules.append(f"grouped by {data.group_column}")
     shares = {"train": 1 - sum(data.cut.values())} | data.cut
-    parts = stratified_split(strata, shares, seed=data.split_seed, groups=groups, keeps_rare=True)
+    if data.folds:
+        shares = {str(number + 1): 1 / data.folds for number in range(data.folds)}
+    own = np.arange(len(rows)) if data.group_column is None else _groups_of_column(rows, data)
+    split = partial(stratified_split, strata, shares, seed=data.split_seed, keeps_rare=True)
+    if "context" in rows[0].values:
+        near = near_duplicates([str(row.values["context"]) for row in rows])
+        parts = split(groups=merged_groups(own, near.clusters))
+        rules.append("rows on one context kept together")
+    else:
+        near = near_duplicates([_joined(task, row) for row in rows])
+        try:
+            parts = split(groups=merged_groups(own, near.clusters))
+            is_even = all(2 * len(parts[n]) >= share * len(rows) for n, share in shares.items())
+        except InputError:
+            is_even = False
+        if is_even:
+            rules.append("near-duplicates kept together")
+        else:
+            # All rows from one template are one cluster, which cannot be divided.
+            parts = split(groups=own)
+            rules.append("near-duplicates in all parts, because most rows have some")
+    if data.group_column is not None:
+        rules.append(f"grouped by {data.group_column}")
+    if data.folds:
+        rules.append(f"fold {data.fold} of {data.folds}")
+    if data.folds:
+        parts = _fold(strata, parts, str(data.fold))
     rare: list[str] = []
     if task.spec.labels_are_classes:
         of = {
@@ -124,6 +156,15 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
         only_in_train=tuple(rare),
         parts={name: at.tolist() for name, at in parts.items()},
     )
+
+
+def _fold(
+    strata: Sequence[str], parts: Mapping[str, np.ndarray], name: str
+) -> dict[str, np.ndarray]:
+    """The rows of one part as test and all others as train, with classes that some part lacks."""
+    everywhere = set.intersection(*({strata[i] for i in at} for at in parts.values()))
+    test = np.array([i for i in parts[name].tolist() if strata[i] in everywhere], dtype=np.int64)
+    return {"train": np.setdiff1d(np.arange(len(strata)), test), "test": test}
 
 
 def _strata(task: Task, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -150,7 +191,13 @@ def _joined(task: Task, row: Row) -> str:
 def _groups_of_column(rows: Sequence[Row], data: DataOptions) -> np.ndarray:
     """The group number of each row; a row without a value is its own group."""
     name, names = str(data.group_column), data.columns
-    found = read_rows(data.source, optional=(), extra=(name,), separator=names.separator)
+    found = read_rows(
+        data.source,
+        optional=(),
+        extra=(name,),
+        separator=names.separator,
+        encoding=names.encoding,
+    )
     of_line = {row.line: str(row.values[name] or "").strip() for row in found}
     numbers: dict[str, int] = {}
     return np.array(

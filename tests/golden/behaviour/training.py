@@ -133,6 +133,7 @@ def compare(place: Place) -> Found:
         f'train = "{rows["train"]}"\ndev = "{rows["dev"]}"\ntest = "{rows["dev"]}"\n'
         'positive = "pos"\nprecision = "float32"\nsteps = 2\n'
         f'resamples = 100\n[contestants.tiny]\nmodel = "{place.model()}"\nlr = 0.001\n'
+        "batch_size = 32\n"
         '[contestants.tfidf]\nkind = "tfidf"\nC = 10.0\n'
     )
     results = json.loads(place.call("compare", recipe=recipe, out=place.folder / "study"))

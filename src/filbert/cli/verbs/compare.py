@@ -10,9 +10,10 @@ from filbert.cli.arguments import AsJson
 from filbert.cli.flags import flags_of
 from filbert.cli.output import print_json, print_table
 from filbert.compare.options import StudyOptions
-from filbert.errors import printable
+from filbert.errors import ConfigError, printable
 from filbert.report import numbers
 from filbert.report.numbers import MISSING
+from filbert.train.options import names_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,10 +29,11 @@ _OTHER = (("macro_f1", "macro F1"), ("accuracy", "accuracy"))
 
 
 def compare(
-    recipe: str,
+    recipe: str | None = None,
     /,
     *,
     out: str,
+    models: tuple[str, ...] = (),
     options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
     only: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -46,9 +48,12 @@ def compare(
     ----------
     recipe:
         TOML file with the study and a table for every contestant; toxic-study and
-        distil-toxic are built in.
+        distil-toxic are built in. With --data it may be left out: TF-IDF, the built-in models
+        and those of --models are compared.
     out:
         the folder of the study.
+    models:
+        without a recipe: further models, between commas: folders or Hub ids.
     only:
         run these contestants only.
     overwrite:
@@ -60,7 +65,12 @@ def compare(
 
     flags = {} if options is None else StudyOptions.from_keywords(vars(options)).given()
     compared = api.compare(
-        recipe, out=out, only=only, overwrite=overwrite, show_texts=show_texts, **flags
+        _given_or_usual(recipe, models, flags),
+        out=out,
+        only=only,
+        overwrite=overwrite,
+        show_texts=show_texts,
+        **flags,
     )
     failed = [
         (one["name"], seed)
@@ -76,6 +86,19 @@ def compare(
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         print(f"report:  {compared.folder / 'report.html'}")
     return 1 if failed else 0
+
+
+def _given_or_usual(
+    recipe: str | None, models: tuple[str, ...], flags: dict[str, Any]
+) -> str | dict[str, Any]:
+    """Return the recipe, or that of a comparison of usual models on rows that the flags name."""
+    from filbert.compare.recipe import usual_recipe
+
+    if recipe is None and not flags.keys() & {"data", "train"}:
+        raise ConfigError("compare needs a RECIPE, or --data FILE with labelled rows.")
+    if recipe is not None and models:
+        raise ConfigError("--models is for a comparison without a recipe; add tables to it.")
+    return usual_recipe(names_of(models)) if recipe is None else recipe
 
 
 def print_ranking(results: dict[str, Any], console: Console | None = None) -> None:

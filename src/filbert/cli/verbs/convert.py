@@ -30,8 +30,6 @@ def convert(
     *,
     to: str,
     hidden_act: str | None = None,
-    part: str | None = None,
-    encoder_only: bool = False,
     data: str | None = None,
     max_loss: MaxLoss = None,
     columns: Columns = None,
@@ -43,35 +41,28 @@ def convert(
     Parameters
     ----------
     source:
-        folder, TensorFlow checkpoint (its prefix, its .index file or the published .zip), built-in
-        name or Hub id.
+        folder, TensorFlow checkpoint (its folder, prefix or .index file), built-in name or Hub
+        id.
     to:
         huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
         or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
     hidden_act:
         meaning of "gelu" in a TensorFlow checkpoint: gelu (the erf form) or gelu_tanh.
-    part:
-        model to read from an ELECTRA checkpoint with both: discriminator or generator.
-    encoder_only:
-        leave the head out.
     data:
         with --to int8: labelled rows, or texts for a model without a task.
     """
-    _check(to, data, max_loss, encoder_only)
+    _check(to, data, max_loss)
 
     from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
     from filbert.files import check_target
 
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
-    checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)
+    checkpoint = read_checkpoint(place, hidden_act=hidden_act)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
     misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)
     notes = [*checkpoint.notes, *misfits]
-    if encoder_only and checkpoint.head is not None:
-        checkpoint, lost = _without_head(checkpoint)
-        notes += lost
     notes += _left_out(place, to)
     int8 = None
     if data is not None:
@@ -95,21 +86,6 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _without_head(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
-    """Return the encoder alone, and a note if the cleaning of texts is lost with the head."""
-    from filbert.checkpoints.checkpoint import with_new_head
-
-    cleaning = ((checkpoint.filbert or {}).get("task") or {}).get("clean")
-    encoder = with_new_head(checkpoint, None)
-    if not cleaning:
-        return encoder, []
-    note = (
-        f"The model's cleaning ({', '.join(cleaning)}) is left out with its head. Clean "
-        "texts in the same way before you use this encoder."
-    )
-    return encoder, [note]
-
-
 def _int8(source: str, data: str, columns: ColumnNames, max_loss: float | None) -> dict[str, Any]:
     """Return the layers that stay float32, with the measurements that chose them."""
     from filbert.inference.predictor import Predictor
@@ -119,7 +95,7 @@ def _int8(source: str, data: str, columns: ColumnNames, max_loss: float | None) 
     return choose_float_layers(exact, data, columns, max_loss=max_loss)
 
 
-def _check(to: str, data: str | None, max_loss: float | None, encoder_only: bool) -> None:
+def _check(to: str, data: str | None, max_loss: float | None) -> None:
     """Refuse options that contradict each other."""
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
@@ -127,8 +103,6 @@ def _check(to: str, data: str | None, max_loss: float | None, encoder_only: bool
         raise ConfigError("--data and --max-loss are for --to int8. Leave them out.")
     if to == "int8" and (data is None or data == STDIO):
         raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
-    if to == "int8" and encoder_only:
-        raise ConfigError("--encoder-only and --to int8 are two conversions. Run one at a time.")
     check_max_loss(max_loss)
 
 

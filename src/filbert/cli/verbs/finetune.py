@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from filbert.cli.arguments import AsJson
 from filbert.cli.flags import flags_of
-from filbert.cli.output import print_json
+from filbert.cli.output import print_json, print_table
 from filbert.train.options import FinetuneOptions
 
 if TYPE_CHECKING:
@@ -36,14 +36,36 @@ def finetune(
     if not run:  # not the first of several processes
         return 0
     report = write_run_report(Path(chosen.run.out), show_texts=chosen.data.show_texts)
-    several = {"seeds": run["seeds"]} if "seeds" in run else {}
-    status = 1 if several and run["seeds"]["failed"] else 0
+    several = {kind: run[kind] for kind in ("seeds", "folds") if kind in run}
+    status = 1 if any(one["failed"] for one in several.values()) else 0
     if json:
         print_json(run["metrics"] | several)
         return status
-    Console(emoji=False).print(result_table(run))
+    if "folds" in run:
+        _print_folds(run["folds"])
+    else:
+        Console(emoji=False).print(result_table(run))
     for line in spread_lines(run["seeds"]) if "seeds" in run else ():
         print(line)
     print(f"model:  {Path(chosen.run.out) / 'model'}")
     print(f"report: {report}")
     return status
+
+
+def _print_folds(folds: dict[str, Any]) -> None:
+    """Print mean, deviation and all values of every metric over the folds."""
+    rows = {name: summary for name, summary in folds["metrics"].items() if name != "threshold"}
+    baseline = folds["baseline"]
+    if baseline is not None:
+        rows[f"{baseline['metric']} of {baseline['name']}"] = baseline
+
+    def cells(summary: dict[str, Any]) -> list[str]:
+        deviation = summary["deviation"]
+        numbers = [summary["mean"], *([] if deviation is None else [deviation])]
+        return [f"{n:.4f}" for n in numbers] + [" ".join(f"{v:.4f}" for v in summary["values"])]
+
+    print(f"{len(folds['runs'])} folds; the model of the run is trained on all rows")
+    headings = ("metric", "mean", "deviation", "folds")
+    print_table(headings, [(name, *cells(s)) for name, s in rows.items()], texts=(0, 3))
+    if folds["failed"]:
+        print(f"failed: fold {', '.join(folds['failed'])}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,31 +12,13 @@ from filbert.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
-    from filbert.checkpoints.differences import GroupDifference, ModelDifferences, Pair
+    from filbert.checkpoints.differences import ModelDifferences
 
 # Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.
 _INT8 = ("float_layers", "layers", "cosine", "worst", "loss")
 NOTHING = "–"
-_BAR = 12
 _LONG = 64
-_EMPTY: tuple[Pair, ...] = ((None, None), ([], []))
-# Sections of a comparison in their order: attribute and heading.
-_SECTIONS = (
-    ("config", "sizes"),
-    ("tokenizer", "tokenizer"),
-    ("task", "task"),
-    ("run", "run"),
-    ("options", "options of the runs"),
-    ("data", "data"),
-)
-# Entries of a section that are printed if only one of the two models has it; --json has all.
-_WHEN_ALONE = {
-    "task": ("thresholds", "temperature", "null_threshold"),
-    "run": ("command", "started", "steps", "base model"),
-    "data": ("path", "rows", "tokens"),
-}
 
 
 def info(
@@ -184,73 +165,28 @@ def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def print_differences(result: ModelDifferences, console: Console) -> None:
-    """Print what the models are, what differs, their metrics, and the weights by group."""
+    """Print the values that differ, the metrics, and the weights by part."""
     from rich.text import Text
 
-    rows = _rows({k: pair for k, pair in result.about.items() if pair not in _EMPTY}, mark=True)
-    for attribute, heading in _SECTIONS:
-        pairs = _important(attribute, getattr(result, attribute))
-        rows += _section(heading, _rows(pairs))
-    for split, metrics in result.metrics.items():
-        numbers = {
-            name: pair for name, pair in metrics.items() if any(isinstance(v, float) for v in pair)
-        }
-        rows += _section(f"metrics on {split}", _rows(numbers, mark=True))
     names = zip("AB", result.names, strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
+    pairs = {**result.values, **result.metrics}
+    rows = [
+        (Text(printable(name, 500)), *(Text(shown(value)) for value in pair))
+        for name, pair in pairs.items()
+    ]
     print_table(headings, rows, texts=(0, 1, 2), console=console)
     console.print()
-    _print_weights(result.groups, console)
-    for group in result.groups:
-        for sentence in _not_compared(group):
-            console.print(Text(printable(sentence, 500)), style="yellow", soft_wrap=True)
-    console.print(Text(verdict(result)), style="bold", soft_wrap=True)
-
-
-def _important(section: str, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """Return all entries, or the few that matter if only one of the two models has any."""
-    ends = _WHEN_ALONE.get(section)
-    is_alone = any(all(pair[side] is None for pair in pairs.values()) for side in (0, 1))
-    return {k: pair for k, pair in pairs.items() if not is_alone or not ends or k.endswith(ends)}
-
-
-def _section(heading: str, rows: list[tuple[Text, ...]]) -> list[tuple[Text, ...]]:
-    """Return rows under an empty line and a heading; none without rows."""
-    from rich.text import Text
-
-    title = Text(printable(heading), style="bold")
-    return [(Text(), Text(), Text()), (title, Text(), Text()), *rows] if rows else []
-
-
-def _rows(pairs: Mapping[str, Pair], *, mark: bool = False) -> list[tuple[Text, ...]]:
-    """Return a row for each pair; with `mark`, values that differ are bold."""
-    from rich.text import Text
-
-    rows = []
-    for name, pair in pairs.items():
-        style = "bold" if mark and pair[0] != pair[1] else ""
-        cells = (Text(shown(value), style=style) for value in pair)
-        rows.append((Text(printable(name.replace("_", " "), 500), style="dim"), *cells))
-    return rows
-
-
-def verdict(result: ModelDifferences) -> str:
-    """Return the result of the comparison as a sentence."""
-    if result.same_answers:
-        return "Weights, tokenizer, sizes and task are the same, and so are the predictions."
-    tensors = sum(
-        group.equal + len(group.different) + len(group.shapes) + sum(map(len, group.only))
-        for group in result.groups
-    )
-    equal = sum(group.equal for group in result.groups)
-    weights = (
-        "the same weights" if result.same_weights else f"{equal:,} of {tensors:,} tensors are equal"
-    )
-    others = [name.replace("_", " ") for name in result.unlike]
-    others += [heading for attribute, heading in _SECTIONS[:3] if getattr(result, attribute)]
-    verb = "differ" if len(others) > 1 or others == ["sizes"] else "differs"
-    rest = f"{', '.join(others)} {verb}" if others else "tokenizer, sizes and task are the same"
-    return f"{weights[0].upper()}{weights[1:]}; {rest}."
+    weights = [
+        (part.name, str(part.equal), str(len(part.different)), f"{part.largest:.3g}")
+        for part in result.parts
+    ]
+    columns = ("weights", "equal", "different", "largest difference")
+    print_table(columns, weights, texts=(0,), console=console)
+    verdict = "The predictions are the same." if result.same_answers else "The predictions differ."
+    if result.same_weights and not result.same_answers:
+        verdict = "The weights are the same; other values that decide predictions differ."
+    console.print(Text(verdict), style="bold", soft_wrap=True)
 
 
 def shown(value: Any) -> str:
@@ -274,45 +210,3 @@ def shown(value: Any) -> str:
     if is_digest:
         return text[:12]
     return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
-
-
-def _print_weights(groups: list[GroupDifference], console: Console) -> None:
-    """Print how many tensors are equal in each group, and how far the others differ."""
-    from rich.text import Text
-
-    most = max((group.relative or 0.0 for group in groups), default=0.0)
-    rows = []
-    for group in groups:
-        compared = bool(group.equal or group.different)
-        relative = NOTHING if group.relative is None else f"{group.relative:.2%}"
-        share = (group.relative or 0.0) / most if most else 0.0
-        others = len(group.different) + len(group.shapes) + sum(map(len, group.only))
-        rows.append(
-            (
-                group.name,
-                str(group.equal),
-                str(others),
-                f"{group.largest:.3g}" if compared else NOTHING,
-                relative if compared else NOTHING,
-                Text("█" * max(1, round(_BAR * share)) if share else "", style="cyan"),
-            )
-        )
-    headings = ("weights", "equal", "different", "largest difference", "relative", "")
-    print_table(headings, rows, texts=(0, 5), console=console)
-
-
-def _not_compared(group: GroupDifference) -> list[str]:
-    """Return sentences about tensors that could not be compared."""
-    sentences = [
-        f"{name}: {_size(first)} in A, {_size(second)} in B"
-        for name, (first, second) in group.shapes.items()
-    ]
-    for letter, names in zip("AB", group.only, strict=True):
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            sentences.append(f"only in {letter}: {', '.join(names[:3])}{more}")
-    return sentences
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "a single number"

@@ -50,13 +50,14 @@ def predict(
         )
 
     from filbert.inference.bulk import Answers, Job, with_kept
+    from filbert.inference.stored_task import columns_of_training
     from filbert.tasks.rows import read_task_rows
 
-    names = columns_of(columns)
     loading = flags.loading | {"null_threshold": null_threshold}
     job = Job(model, loading, partial(Answers, kind=kind))
     work = job.open()
     warn_of_int8(work.predictor)
+    names = columns_of_training(work.predictor.checkpoint, file, columns_of(columns))
     rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
     if keep:
         rows = with_kept(rows, names.read(file, required=(), extra=keep))

@@ -33,17 +33,6 @@ def pretrain(
     from rich.console import Console
 
     from filbert.report.run import write_run_report
-
-    if chosen.data.dry_run:
-        from filbert.report.table import estimate_table
-        from filbert.train.dry_run import dry_run
-
-        estimate = dry_run(chosen)
-        if json:
-            print_json(estimate)
-        else:
-            Console(emoji=False).print(estimate_table(estimate))
-        return
     from filbert.report.table import pretraining_table
     from filbert.train.pretrain import pretrain as run_pretraining
 

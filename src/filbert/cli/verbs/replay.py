@@ -10,7 +10,6 @@ from filbert.cli.arguments import AsJson
 from filbert.cli.output import print_json, print_table
 from filbert.cli.verbs.info import NOTHING, shown
 from filbert.errors import printable
-from filbert.train.options import InputPaths
 
 if TYPE_CHECKING:
     from filbert.train.replay import Verdict
@@ -26,7 +25,7 @@ def replay(
     device: Annotated[
         str | None, Parameter(help="cpu, cuda, ...; by default that of the recorded run.")
     ] = None,
-    places: Annotated[InputPaths | None, Parameter(name="*")] = None,
+    data_root: str | None = None,
     json: AsJson = False,
 ) -> int:
     """Train a model again from the options in its filbert.json, and compare the metrics.
@@ -44,11 +43,13 @@ def replay(
         those of the recorded run, otherwise 0.001.
     overwrite:
         replace an earlier run in OUT.
+    data_root:
+        folder with the files of the run, if they have moved.
     """
     from filbert.train.replay import replay as run_again
 
     verdict = run_again(
-        model, out=out, tolerance=tolerance, overwrite=overwrite, device=device, places=places
+        model, out=out, tolerance=tolerance, overwrite=overwrite, device=device, data_root=data_root
     )
     if json:
         print_json(_as_json(verdict))

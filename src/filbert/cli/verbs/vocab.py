@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -14,8 +13,6 @@ from filbert.cli.output import print_json, print_table, progress_printer
 from filbert.errors import ConfigError, printable
 from filbert.text.learning import Documents, LearnOptions, Progress
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
 
 def vocab(
     corpus: tuple[str, ...],
@@ -25,11 +22,7 @@ def vocab(
     kind: Literal["wordpiece", "bytebpe", "unigram"],
     size: int,
     cased: bool = False,
-    max_memory: str = "2G",
-    seed: int = 0,
     min_count: int = 2,
-    max_alphabet: int | None = None,
-    held_out: str | None = None,
     text_column: TextColumn = "text",
     overwrite: bool = False,
     json: AsJson = False,
@@ -46,30 +39,14 @@ def vocab(
         entries, including special tokens.
     cased:
         keep case and accents; bytebpe always does.
-    max_memory:
-        memory, for example 500M; if the words need more, a sample of the documents is used.
-    seed:
-        random seed of that sample and of the held-out documents.
     min_count:
         least number of occurrences of an entry in the text.
-    max_alphabet:
-        largest number of different characters, the most frequent ones; by default all.
-    held_out:
-        text to measure the fit on; by default one document in a hundred of the corpus.
     overwrite:
         replace an existing vocabulary.
     """
-    options = LearnOptions(
-        kind=kind,
-        size=size,
-        cased=cased,
-        min_count=min_count,
-        max_alphabet=max_alphabet,
-        seed=seed,
-        max_memory=bytes_of(max_memory),
-    )
+    options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
     _check_out(out, overwrite)
-    report = _learn(corpus, options, out=out, held_out=held_out, text_column=text_column)
+    report = _learn(corpus, options, out=out, text_column=text_column)
     for line in _warnings(report):
         print(line, file=sys.stderr)
     if json:
@@ -80,46 +57,26 @@ def vocab(
 
 
 def _learn(
-    corpus: Sequence[str],
-    options: LearnOptions,
-    *,
-    out: Path,
-    held_out: str | None,
-    text_column: str,
+    corpus: Sequence[str], options: LearnOptions, *, out: Path, text_column: str
 ) -> dict[str, Any]:
     """Learn the vocabulary, write its folder, and return the report."""
     from filbert.data.records import file_digest
     from filbert.files import replace_folder, write_json
     from filbert.text.learning import learn, report_of
 
-    files = [*corpus] if held_out is None else [*corpus, held_out]
-    digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
+    files = [{"name": Path(file).name, "sha256": file_digest(file)} for file in corpus]
     learned = learn(
         _documents(corpus, text_column),
         options,
-        held_out=None if held_out is None else _documents([held_out], text_column),
         progress=_progress(options.size),
     )
     report: dict[str, Any] = report_of(learned, options)
-    report["files"] = digests[: len(corpus)]
-    report["held_out_file"] = None if held_out is None else digests[-1]
+    report["files"] = files
     report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
     with replace_folder(out, marker="vocabulary.json") as folder:
         learned.tokenizer.save(folder)
         write_json(folder / "vocabulary.json", report)
     return report
-
-
-def bytes_of(text: str) -> int:
-    """Return the bytes in "2G", "500M", "1.5 GB"; units are powers of 1024.
-
-    Raises:
-        ConfigError: Not such a number.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"--max-memory {text} is not a size; write for example 2G or 500M.")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -162,7 +119,7 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
     if corpus["sample_rate"] < 1:
         share = corpus["used_bytes"] / corpus["bytes"]
         yield (
-            "The words of the whole text need more than --max-memory: learned from a sample of "
+            "The words of the whole text need more than 2 GiB of memory: learned from a sample of "
             f"{corpus['used_documents']:,} of {corpus['documents']:,} documents, {share:.2%} of "
             "the bytes."
         )
@@ -177,7 +134,7 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
             "Give more text or a lower --min-count."
         )
     if report["fit"] is None:
-        yield "One document only, so the fit was not measured; give --held-out."
+        yield "One document only, so the fit was not measured."
 
 
 def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:

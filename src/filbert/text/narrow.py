@@ -1,0 +1,254 @@
+"""Removes vocabulary entries that a text does not need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer as Backend
+
+from filbert.errors import FormatError
+from filbert.text.tokenizer import Tokenizer, chunked
+
+_CONTINUATION = "##"
+
+
+def _with_backend(tokenizer: Tokenizer, backend: Backend) -> Tokenizer:
+    return Tokenizer(
+        replace(tokenizer.vocabulary, backend=backend, max_length=tokenizer.max_length, spiece=None)
+    )
+
+
+def _split(backend: Backend, text: str) -> list[str]:
+    """Return the words of a text, normalized."""
+    if backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
+    if backend.pre_tokenizer is None:
+        return [text] if text else []
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def _longest_matches(tokenizer: Tokenizer, word: str, prefix: str) -> tuple[list[int], bool]:
+    """Return the ids of the longest match first, and whether the whole word was matched.
+
+    Args:
+        tokenizer: WordPiece.
+        word: Without its prefix.
+        prefix: "##" if the word continues another one, else empty.
+    """
+    ids: list[int] = []
+    start = 0
+    while start < len(word):
+        for end in range(len(word), start, -1):
+            number = tokenizer.id_of(prefix + word[start:end])
+            if number is not None:
+                break
+        else:
+            return ids, False
+        ids.append(number)
+        start, prefix = end, _CONTINUATION
+    return ids, True
+
+
+class Use(NamedTuple):
+    """How a text uses a vocabulary.
+
+    Attributes:
+        counts: int64 (V,), how often each entry occurs in the text.
+        tried: Entries that occur in no result but made a word unknown: without them, shorter
+            matches might make the word known.
+    """
+
+    counts: np.ndarray
+    tried: frozenset[int]
+
+
+class Narrowed(NamedTuple):
+    """A smaller vocabulary.
+
+    Attributes:
+        tokenizer: Its ids are 0, 1, ... in the old order.
+        kept: The old id of every new one, ascending.
+    """
+
+    tokenizer: Tokenizer
+    kept: tuple[int, ...]
+
+
+def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> Use:
+    """Count the entries in texts; memory does not grow with them."""
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    tried: set[int] = set()
+    for chunk in chunked(texts, len):
+        for text, encoding in zip(chunk, tokenizer.encode(chunk), strict=True):
+            counts += np.bincount(encoding.input_ids, minlength=len(counts))
+            if tokenizer.kind == "wordpiece" and tokenizer.unk_id in encoding.input_ids:
+                for word in _split(tokenizer.backend, text):
+                    tokens = tokenizer.backend.model.tokenize(word)
+                    if all(token.id == tokenizer.unk_id for token in tokens):
+                        tried.update(_longest_matches(tokenizer, word, "")[0])
+    return Use(counts, frozenset(tried))
+
+
+def useful_entries(tokenizer: Tokenizer, use: Use) -> frozenset[int]:
+    """Return the ids to keep: the entries that occur in the text, and those always required.
+
+    Required are the special and added tokens, and the text's letters, so that a word of known
+    letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
+    is merged. The text is tokenized as before.
+
+    Args:
+        tokenizer: Not changed.
+        use: Of its entries.
+    """
+    content = json.loads(tokenizer.backend.to_str())
+    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, use) | use.tried
+    wanted.update(np.flatnonzero(use.counts).tolist())
+    parts = _parts(content) if tokenizer.kind == "bytebpe" else {}
+    kept: set[int] = set()
+    for entry in wanted:
+        kept |= _with_parts(entry, parts)
+    return frozenset(kept)
+
+
+def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
+    """Return the tokenizer with these entries only, renumbered without a gap.
+
+    Args:
+        tokenizer: Not changed.
+        entries: Old ids; as `useful_entries` returns them, or at least all required ones.
+
+    Raises:
+        FormatError: The library does not give an added token its new id.
+    """
+    kept = tuple(sorted(entries))
+    new_ids = {old: new for new, old in enumerate(kept)}
+    content = json.loads(tokenizer.backend.to_str())
+    model = content["model"]
+    if isinstance(model["vocab"], list):
+        model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
+        if model.get("unk_id") is not None:
+            model["unk_id"] = new_ids[model["unk_id"]]
+    else:
+        model["vocab"] = {
+            text: new_ids[old] for text, old in model["vocab"].items() if old in new_ids
+        }
+    if "merges" in model:
+        prefix = model.get("continuing_subword_prefix") or ""
+        model["merges"] = [
+            merge
+            for merge in model["merges"]
+            if all(text in model["vocab"] for text in _trio(merge, prefix))
+        ]
+    for token in content["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    _processor_ids(content["post_processor"], new_ids)
+    backend = Backend.from_str(json.dumps(content))
+    old_ids = tokenizer.backend.get_vocab(with_added_tokens=True)
+    expected = {text: new_ids[old] for text, old in old_ids.items() if old in new_ids}
+    if backend.get_vocab(with_added_tokens=True) != expected:
+        raise FormatError("The tokenizer's added tokens cannot be renumbered.")
+    return Narrowed(_with_backend(tokenizer, backend), kept)
+
+
+def count_changed(
+    tokenizer: Tokenizer, narrowed: Narrowed, texts: Iterable[str]
+) -> tuple[int, int, int]:
+    """Return how many texts have other tokens, and the tokens of all texts before and after."""
+    kept = np.asarray(narrowed.kept)
+    changed = before = after = 0
+    for chunk in chunked(texts, len):
+        pairs = zip(tokenizer.encode(chunk), narrowed.tokenizer.encode(chunk), strict=True)
+        for old, new in pairs:
+            before += len(old.input_ids)
+            after += len(new.input_ids)
+            changed += not np.array_equal(old.input_ids, kept[new.input_ids])
+    return changed, before, after
+
+
+def _required(tokenizer: Tokenizer, content: dict[str, Any]) -> Iterator[int]:
+    """Yield the ids to which something other than a text refers."""
+    for token in content["added_tokens"]:
+        yield token["id"]
+    for name in tokenizer.specials.values():
+        number = tokenizer.id_of(name)
+        assert number is not None, "specials are entries"
+        yield number
+    model = content["model"]
+    if model.get("unk_token") is not None and model["unk_token"] in model["vocab"]:
+        yield model["vocab"][model["unk_token"]]
+    if model.get("unk_id") is not None:
+        yield model["unk_id"]
+    yield from _processor_ids(content["post_processor"])
+    if isinstance(model["vocab"], list):
+        # The score of an unknown letter depends on the lowest score.
+        scores = [score for _, score in model["vocab"]]
+        yield scores.index(min(scores))
+
+
+def _letters(tokenizer: Tokenizer, content: dict[str, Any], use: Use) -> set[int]:
+    """Return the entries of one letter, for the letters of the text."""
+    vocab = content["model"]["vocab"]
+    ids: dict[str, int] = (
+        {piece: number for number, (piece, _) in enumerate(vocab)}
+        if isinstance(vocab, list)
+        else vocab
+    )
+    if tokenizer.kind == "bytebpe":
+        return {number for text, number in ids.items() if len(text) == 1}
+    letters: set[str] = set()
+    for text, number in ids.items():
+        if use.counts[number]:
+            letters.update(text.removeprefix(_CONTINUATION))
+    forms = (form for letter in letters for form in (letter, _CONTINUATION + letter))
+    return {ids[form] for form in forms if form in ids}
+
+
+def _parts(content: dict[str, Any]) -> dict[int, set[int]]:
+    """Return the two entries from which each entry of a BPE vocabulary is merged."""
+    ids: dict[str, int] = content["model"]["vocab"]
+    prefix = content["model"].get("continuing_subword_prefix") or ""
+    parts: dict[int, set[int]] = {}
+    for merge in content["model"]["merges"]:
+        left, right, joined = _trio(merge, prefix)
+        parts.setdefault(ids[joined], set()).update((ids[left], ids[right]))
+    return parts
+
+
+def _with_parts(entry: int, parts: dict[int, set[int]]) -> set[int]:
+    """Return an entry and all entries from which it is merged."""
+    entries, waiting = set(), [entry]
+    while waiting:
+        if (number := waiting.pop()) not in entries:
+            entries.add(number)
+            waiting += parts.get(number, ())
+    return entries
+
+
+def _trio(merge: str | Sequence[str], prefix: str) -> tuple[str, str, str]:
+    """Return both parts of a merge and the result; tokenizers before 0.20 wrote it as one text.
+
+    `prefix` marks entries that continue a word; mostly it is empty.
+    """
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right, left + right.removeprefix(prefix)
+
+
+def _processor_ids(
+    processor: dict[str, Any] | None, new_ids: dict[int, int] | None = None
+) -> list[int]:
+    """Return the ids in a post-processor, and replace them in place by `new_ids`."""
+    if processor is None:
+        return []
+    ids: list[int] = []
+    for part in processor["processors"] if processor["type"] == "Sequence" else [processor]:
+        lists = [token["ids"] for token in part.get("special_tokens", {}).values()]
+        for some in [*lists, *(part[role] for role in ("sep", "cls") if role in part)]:
+            for place, number in enumerate(some):
+                if isinstance(number, int):  # RobertaProcessing has [text, id]
+                    ids.append(number)
+                    some[place] = number if new_ids is None else new_ids[number]
+    return ids
