@@ -26,6 +26,7 @@ def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
         "dev": str(films / "dev.csv"),
         "out": str(out),
         "epochs": 1,
+        "batch_size": 32,
         "precision": "float32",
         "lr": 3e-3,
     }

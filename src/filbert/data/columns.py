@@ -246,6 +246,9 @@ def recognised(
     wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
     if not wants_text and not wants_label or len(known) < num_texts + bool(label):
         return names
+    given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
+    if not given <= {*known}:
+        return names  # the reader says which one is missing
     rows = read_rows(
         path, separator=names.separator, encoding=names.encoding, on_error=lambda _: None
     )
