@@ -106,7 +106,7 @@ class Comparison:
     """A finished comparison.
 
     Attributes:
-        folder: the study's folder: results.json, report.html, table.md, plots/, contestants/.
+        folder: the study's folder: results.json, report.html, plots/, contestants/.
         results: the content of results.json.
     """
 
