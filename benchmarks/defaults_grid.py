@@ -29,6 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rule": {"lr": None, "epochs": None, "batch_size": None},
     "rule, lr 5e-5": {"lr": 5e-5, "epochs": None, "batch_size": None},
     "rule, lr 3e-4": {"lr": 3e-4, "epochs": None, "batch_size": None},
+    "rule, twice the epochs": {"lr": None, "epochs": 14.0, "batch_size": None},
 }
 TEST_ROWS = 400
 

@@ -271,6 +271,7 @@ def film_run(
         out=str(tmp_path_factory.mktemp("runs") / "films"),
         positive="pos",
         epochs=6,
+        batch_size=32,
         lr=3e-3,
         precision="float32",
     )

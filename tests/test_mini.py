@@ -62,9 +62,9 @@ def test_its_accuracy_on_the_held_out_novel_is_that_of_the_card(shared_data, tmp
     found = measure(
         huggingface.read(MINI).build(),
         Pretraining(pair="nsp"),
-        fixed_examples(corpus, tokenizer, options, limit=120),
+        fixed_examples(corpus, tokenizer, options, limit=40),
         max_tokens=4_096,
         precision=Precision("float32", "exact"),
     )
-    # About 2,000 masked tokens of 25,614: three standard errors.
-    assert found["mlm_accuracy"] == pytest.approx(told, abs=0.035)
+    # About 700 masked tokens of 25,614: three standard errors.
+    assert found["mlm_accuracy"] == pytest.approx(told, abs=0.06)

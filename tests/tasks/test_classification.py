@@ -190,10 +190,12 @@ def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_rea
     task = Classification(
         labels=("x", "y"), multilabel=True, label_columns=("x", "y"), declared=True
     )
+    path = tmp_path / "rows.csv"
+    path.write_text("text,x,a,b\ngood,1,0,1\n")
     with pytest.raises(ConfigError, match="the labels are"):
-        read_task_rows(task, "rows.csv", ColumnNames(label_columns=("x",)))
+        read_task_rows(task, path, ColumnNames(label_columns=("x",)))
     with pytest.raises(ConfigError, match="multi-label models"):
-        read_task_rows(fitted("a", "b"), "rows.csv", ColumnNames(label_columns=("a", "b")))
+        read_task_rows(fitted("a", "b"), path, ColumnNames(label_columns=("a", "b")))
     (tmp_path / "lists.jsonl").write_text('{"text": "t", "labels": ["y"]}\n')
     (tmp_path / "both.jsonl").write_text('{"text": "t", "labels": ["y"], "x": 1, "y": 0}\n')
     for name, wanted in (("lists", [False, True]), ("both", [True, False])):

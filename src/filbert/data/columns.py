@@ -246,6 +246,9 @@ def recognised(
     wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
     if not wants_text and not wants_label or len(known) < num_texts + bool(label):
         return names
+    given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
+    if not given <= {*known}:
+        return names  # the reader says which one is missing
     rows = read_rows(
         path, separator=names.separator, encoding=names.encoding, on_error=lambda _: None
     )
@@ -327,7 +330,7 @@ def _unclear(
     texts: Sequence[str] | None,
     labels: Sequence[str] | None,
 ) -> InputError:
-    """The error for columns that cannot be told apart; None for those that are clear."""
+    """The error for columns that cannot be distinguished; None for those that are clear."""
     problems, flags = [], []
     for role, names in (("text", texts), ("label", labels)):
         if names is None:
