@@ -73,6 +73,21 @@ def test_one_item_gets_one_answer_and_many_get_a_list(film_run, masked_lm):
     assert filbert.score(masked_lm, "the film")["num_scored"] == 2
 
 
+def test_a_vocabulary_a_corpus_and_a_conversion_return_what_was_made(tiny_model, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the film was good\n\nhe was not bad\n\n" * 20)
+    report = filbert.vocab(text, out=tmp_path / "v", kind="wordpiece", size=60)
+    written = json.loads((tmp_path / "v" / "vocabulary.json").read_text())
+    assert report["size"] == written["size"] <= 60
+    counts = filbert.corpus(text, tokenizer=tmp_path / "v", out=tmp_path / "c", workers=1)
+    assert counts["documents"] == 2 and counts["tokens"] > 0
+    written = filbert.convert(tiny_model, tmp_path / "google", to="google")
+    assert written["head"] is None
+    facts = filbert.info(tmp_path / "google")
+    assert facts["family"] == "bert" and facts["tensors"]
+    assert filbert.info(tiny_model, tmp_path / "google")["same_weights"]
+
+
 FUNCTIONS = [
     *(name for name in filbert.__all__ if not isinstance(getattr(filbert, name), type)),
     *(f"Predictor.{name}" for name in ("load", "predict", "answer", "tag", "fill", "embed")),

@@ -26,17 +26,21 @@ if TYPE_CHECKING:
         Run,
         check,
         compare,
+        convert,
+        corpus,
         distill,
         embed,
         evaluate,
         export,
         fill,
         finetune,
+        info,
         load,
         predict,
         pretrain,
         score,
         shrink,
+        vocab,
     )
     from filbert.batch import PackedBatch
     from filbert.inference.predictor import Predictor
@@ -49,8 +53,9 @@ __version__ = "0.1.0"
 
 # Functions and results of whole jobs.
 _JOBS = (
-    "Comparison", "Run", "check", "compare", "distill", "embed", "evaluate", "export", "fill",
-    "finetune", "load", "predict", "pretrain", "score", "shrink",
+    "Comparison", "Run", "check", "compare", "convert", "corpus", "distill", "embed",
+    "evaluate", "export", "fill", "finetune", "info", "load", "predict", "pretrain", "score",
+    "shrink", "vocab",
 )  # fmt: skip
 _HOME = dict.fromkeys(_JOBS, "filbert.api") | {
     "EncoderConfig": "filbert.model.config",
@@ -75,6 +80,8 @@ __all__ = [
     "Tokenizer",
     "check",
     "compare",
+    "convert",
+    "corpus",
     "distill",
     "embed",
     "evaluate",
@@ -82,12 +89,14 @@ __all__ = [
     "export",
     "fill",
     "finetune",
+    "info",
     "inspect",
     "load",
     "predict",
     "pretrain",
     "score",
     "shrink",
+    "vocab",
 ]
 
 

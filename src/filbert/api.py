@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from filbert.compare.options import StudyOptions
 from filbert.data.columns import ColumnNames
+from filbert.data.shards import CorpusOptions
 from filbert.data.tables import Rows, as_files
 from filbert.errors import ConfigError, checked_keywords
 from filbert.train.distill_options import DistillOptions
@@ -105,7 +106,7 @@ class Comparison:
     """A finished comparison.
 
     Attributes:
-        folder: the study's folder: results.json, report.html, table.md, plots/, contestants/.
+        folder: the study's folder: results.json, report.html, plots/, contestants/.
         results: the content of results.json.
     """
 
@@ -421,6 +422,108 @@ def check(
         )
 
 
+# Vocabularies and corpora
+
+
+@checked_keywords
+def vocab(
+    corpus: PathLike | Sequence[PathLike],
+    *,
+    out: PathLike,
+    kind: str,
+    size: int,
+    cased: bool = False,
+    min_count: int = 2,
+    text_column: str = "text",
+    overwrite: bool = False,
+    progress: Callable[[str, int], None] = lambda stage, done: None,
+) -> dict[str, Any]:
+    """Learn a vocabulary from text, write its folder, and return how well it fits.
+
+    Args:
+        corpus: Text files with a blank line between documents, JSONL or Parquet.
+        out: The folder to write.
+        kind: "wordpiece" as BERT, "bytebpe" as RoBERTa, "unigram" as ALBERT.
+        size: Entries, special tokens included.
+        cased: Keep case and accents; bytebpe always does.
+        min_count: Least number of occurrences of an entry.
+        text_column: Name of the column with the text.
+        overwrite: Replace an earlier vocabulary in `out`.
+        progress: Called with the name of a stage and what was done in it since the last call.
+    """
+    from importlib.metadata import version
+
+    from filbert.data.documents import read_documents
+    from filbert.data.records import file_digest
+    from filbert.files import replace_folder, write_json
+    from filbert.text.learning import LearnOptions, learn, report_of
+
+    options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
+    folder, files = Path(out), _paths(corpus)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; --out names a folder.")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / "vocabulary.json").is_file():
+            raise ConfigError(f"{folder} holds other files and no vocabulary. Name another folder.")
+        if not overwrite:
+            raise ConfigError(f"{folder} exists. Name another folder, or add --overwrite.")
+    digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
+    learned = learn(
+        lambda: (one.lines for one in read_documents(files, text_column=text_column)),
+        options,
+        progress=progress,
+    )
+    report: dict[str, Any] = report_of(learned, options)
+    report["files"] = digests
+    report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
+    with replace_folder(folder, marker="vocabulary.json") as new:
+        learned.tokenizer.save(new)
+        write_json(new / "vocabulary.json", report)
+    return report
+
+
+@_options_of(CorpusOptions)
+def corpus(
+    corpus: PathLike | Sequence[PathLike],
+    *,
+    tokenizer: PathLike,
+    out: PathLike,
+    workers: int | None = None,
+    overwrite: bool = False,
+    **options: Unpack[keywords.CorpusKeywords],
+) -> dict[str, Any]:
+    """Turn text into token shards for pre-training, and return their counts.
+
+    After a kill the same call continues.
+
+    Args:
+        corpus: Text files with a blank line between documents, JSONL, Parquet, CSV or TSV.
+        tokenizer: A folder with a tokenizer, a built-in name or a Hub id.
+        out: The folder to write.
+        workers: Processes; one per core when not given, at most 4.
+        overwrite: Delete another corpus in `out`.
+        options: Those of `filbert corpus`.
+    """
+    from filbert.checkpoints.opening import find_model, read_tokenizer
+    from filbert.data.blocks import default_workers
+    from filbert.data.build import build_corpus
+
+    with _chosen(CorpusOptions, options) as chosen:
+        built = build_corpus(
+            _paths(corpus),
+            read_tokenizer(find_model(str(tokenizer), tokenizer_only=True)),
+            Path(out),
+            options=chosen,
+            workers=default_workers() if workers is None else workers,
+            overwrite=overwrite,
+        )
+    return built.manifest["counts"]  # type: ignore[no-any-return]
+
+
+def _paths(given: PathLike | Sequence[PathLike]) -> list[str]:
+    return [str(given)] if isinstance(given, str | os.PathLike) else list(map(str, given))
+
+
 # Using a model
 
 
@@ -550,12 +653,53 @@ def shrink(
         if keep_layers is not None:
             count = read_checkpoint(place).config.num_hidden_layers
             layers = layers_to_keep(str(keep_layers), count)
-        files_of_text = (
-            [vocabulary_from] if isinstance(vocabulary_from, str | os.PathLike) else vocabulary_from
-        )
         options = ShrinkOptions(
             keep_layers=layers,
-            vocabulary_from=tuple(map(str, files_of_text)),
+            vocabulary_from=tuple(_paths(vocabulary_from)),
             text_column=names.text_column,
         )
         return shrink_model(str(model), Path(out), options, names)
+
+
+@_options_of(ColumnNames)
+def convert(
+    source: PathLike,
+    target: PathLike,
+    *,
+    to: str,
+    hidden_act: str | None = None,
+    data: Rows | None = None,
+    max_loss: float | None = None,
+    overwrite: bool = False,
+    **columns: Unpack[keywords.ColumnNamesKeywords],
+) -> dict[str, Any]:
+    """Write a model in another format: "huggingface", "google" or "int8".
+
+    See `conversion.convert_model`.
+    """
+    from filbert.conversion import convert_model
+
+    with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
+        return convert_model(
+            str(source),
+            Path(target),
+            to=to,
+            hidden_act=hidden_act,
+            data=files["data"],
+            names=names,
+            max_loss=max_loss,
+            overwrite=overwrite,
+        )
+
+
+@checked_keywords
+def info(model: PathLike, other: PathLike | None = None) -> dict[str, Any]:
+    """Return what a model is and how it was trained; of two, what differs."""
+    from filbert.checkpoints.differences import differences
+    from filbert.checkpoints.opening import find_model
+    from filbert.inference.predictor import model_facts
+
+    if other is None:
+        return model_facts(str(model))
+    names = str(model), str(other)
+    return differences(names, (find_model(names[0]), find_model(names[1]))).to_json()

@@ -312,6 +312,11 @@ class LabelledFileKeywords(TypedDict, total=False):
     text: str
     label: str | None
 
+class CorpusKeywords(TypedDict, total=False):
+    sentences: str
+    text_column: str
+    text: str
+
 class ColumnNamesKeywords(TypedDict, total=False):
     text_column: str
     text_pair_column: str | None

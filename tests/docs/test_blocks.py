@@ -36,10 +36,6 @@ ELSEWHERE = {"annotated-bert.md"}
 REAL = {
     "inspect.md": ("minilm", "filbert-mini"),
 }
-# What a page prints that its blocks have to print, too; spaces aside.
-SHOWN = {
-    "inspect.md": r"^minilm, layer 3, head 11.*?(?=^```)",
-}
 
 PARTS = ("train", "dev", "test")
 # What makes a command shorter: in every page, what is found and what stands in its place.
@@ -306,9 +302,6 @@ def test_the_blocks_of_a_page_run(page, standins, reader, tmp_path):
     # A page may show a file after the command that reads it.
     for block in sorted(blocks, key=lambda block: not block.is_file):
         somebody.follow(block)
-    if page.name in SHOWN:
-        shown = re.search(SHOWN[page.name], page.read_text(), re.MULTILINE | re.DOTALL)
-        assert shown and " ".join(shown[0].split()) in " ".join(somebody.printed.split())
 
 
 def test_what_is_not_run_says_why(capsys):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from filbert import __version__
 from filbert.checkpoints.sentence_transformers import SentenceVectors
@@ -31,22 +30,6 @@ def test_info_tells_what_every_model_can_and_the_limits(client):
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert (info["max_input_length"], info["max_client_batch_size"]) == (64, 10_000)
     assert info["auto_truncate"] is True
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("classes", {"classifier": {"0": "neg", "1": "pos"}}),
-        ("value", {"reranker": {"0": "value"}}),
-    ],
-)
-def test_the_type_of_the_first_model_is_told_as_its_clients_know_it(serve, name, expected):
-    ((kind, labels),) = expected.items()
-    with serve(name) as server:
-        told = server.get("/info").json()["model_type"]
-        assert list(told) == [kind]
-        if kind == "classifier":
-            assert told[kind]["id2label"] == labels
 
 
 def test_thresholds_are_told_one_for_two_classes_and_one_a_label_for_several(serve, predictors):

@@ -13,11 +13,9 @@ import pytest
 from huggingface_hub import constants
 from tests.serve.conftest import running
 
-import filbert
 from filbert.cli.main import run
 from filbert.errors import ConfigError, InputError
 from filbert.inference.predictor import Predictor
-from filbert.model.cpu import PackedLinear
 from filbert.onnx_export import export_onnx
 from filbert.serve.app import check_address, load_app
 from filbert.serve.logs import JsonLines, WithoutQueries
@@ -128,24 +126,6 @@ def test_a_model_in_onnxruntime(film_run, tmp_path):
         refused = client.post("/attention", json={"inputs": SENTENCE})
     assert {e["label"]: e["score"] for e in found} == pytest.approx(expected["scores"], abs=1e-5)
     assert refused.status_code == 424
-
-
-def test_packed_weights_give_the_same_vectors_and_words():
-    plain = filbert.load("filbert-mini")
-    app, engine = load("filbert-mini", batching=Batching(max_batch_tokens=77))
-    assert engine.max_batch_tokens == 77
-    layers = engine.predictor.model.encoder.layers
-    assert all(isinstance(layer.up, PackedLinear) for layer in layers)
-    text = "A harbour lay below the [MASK] town."
-    with running(app) as address, httpx.Client(base_url=address) as client:
-        vectors = client.post("/embed", json={"inputs": ["A harbour.", text]}).json()
-        words = client.post("/fill", json={"inputs": text, "top": 3}).json()
-    # float32 products in another order
-    np.testing.assert_allclose(
-        vectors, plain.embed(["A harbour.", text], normalize=True), atol=1e-6
-    )
-    ((found,), (best,)) = words["candidates"], plain.fill([text], top=3)[0]["candidates"]
-    assert [word["sequence"] for word in found] == [word["sequence"] for word in best]
 
 
 def test_headers_without_end_break_the_connection(client):

@@ -47,11 +47,6 @@ def test_base64_is_little_endian_float32_of_the_same_vectors(openai_client, expe
     np.testing.assert_allclose(np.stack(rows), expected, atol=TOLERANCE)
 
 
-def test_one_text_is_a_list_of_one(openai_client, expected):
-    answer = openai_client.embeddings.create(model="vectors", input=TEXTS[0])
-    np.testing.assert_allclose(vectors_of(answer), expected[:1], atol=TOLERANCE)
-
-
 def test_usage_counts_the_tokens_that_were_read(openai_client, predictors):
     lengths = [e.num_tokens for e in predictors["vectors"].tokenizer.encode(TEXTS)]
     usage = openai_client.embeddings.create(model="vectors", input=TEXTS).usage
@@ -72,24 +67,6 @@ def test_token_ids_stand_for_their_text_with_or_without_special_tokens(
     np.testing.assert_allclose(vectors_of(several), expected, atol=TOLERANCE)
     one = openai_client.embeddings.create(model="vectors", input=ids[1])
     np.testing.assert_allclose(vectors_of(one), expected[1:2], atol=TOLERANCE)
-
-
-def test_dimensions_keep_the_first_numbers_at_unit_length(openai_client, expected):
-    found = vectors_of(openai_client.embeddings.create(model="vectors", input=TEXTS, dimensions=5))
-    kept = expected[:, :5]
-    np.testing.assert_allclose(
-        found, kept / np.linalg.norm(kept, axis=1, keepdims=True), atol=TOLERANCE
-    )
-
-
-def test_the_user_is_read_and_not_used(openai_client):
-    openai_client.embeddings.create(model="vectors", input="the film", user="somebody")
-
-
-def test_headers_tell_what_openais_answer_cannot(openai_client):
-    answer = openai_client.embeddings.with_raw_response.create(model="vectors", input="film " * 100)
-    assert answer.headers["x-truncated"] == "true"
-    assert answer.headers["x-compute-tokens"] == "64"
 
 
 def test_the_models_are_listed_and_found_by_name(openai_client, predictors):

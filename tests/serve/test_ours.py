@@ -124,11 +124,6 @@ def test_attention_shows_the_maps_of_the_model(client, predictors):
     assert last["maps"] == [[found["maps"][1][2], found["maps"][1][0]]]
 
 
-def test_attention_of_a_pair_says_whose_each_token_is(client):
-    found = post(client, "/attention", inputs=["he", "a film"])
-    assert found["sequences"] == [-1, 0, -1, 1, 1, -1]
-
-
 def test_attention_is_cut_and_bounded(serve, monkeypatch):
     text = "the film was good " * 30
     monkeypatch.setattr(shared, "MAX_RESPONSE_BYTES", 60_000)

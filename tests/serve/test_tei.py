@@ -9,7 +9,6 @@ import pytest
 
 from filbert.serve.routes import own, shared
 from filbert.serve.routes.tei import last_words
-from filbert.text.clean import Cleaning
 
 SENTENCE = "the film was very good"
 LONG = "the film was good " * 40
@@ -31,10 +30,6 @@ def test_embed_gives_the_vectors_of_the_predictor_at_unit_length(client, predict
     assert np.abs(vectors(client, inputs=[SENTENCE, "a play"]) - expected).max() < ALIKE
     raw = predictors["vectors"].embed([SENTENCE])
     assert np.abs(vectors(client, inputs=SENTENCE, normalize=False) - raw).max() < ALIKE
-
-
-def test_one_text_gets_a_list_of_one_vector(client):
-    assert vectors(client, inputs=SENTENCE).shape == (1, 32)
 
 
 def test_token_ids_are_read_as_the_text_they_were_made_of(client, predictors):
@@ -239,36 +234,6 @@ def test_a_cut_on_the_left_leaves_room_for_the_models_prompt(serve, predictors, 
     with serve("vectors") as server:
         found = vectors(server, inputs=text, truncation_direction="left")
     assert np.abs(found - wanted).max() < ALIKE
-
-
-def test_a_cut_on_the_left_counts_the_text_as_the_model_reads_it(serve, predictors, monkeypatch):
-    task = dataclasses.replace(predictors["classes"].task, clean=Cleaning.parse("urls"))
-    monkeypatch.setattr(predictors["classes"], "task", task)
-    text = "the film " + "http://a.org/b/c/d/e/f " * 20 + "was good"
-    with serve("classes") as server:
-        left, right = (
-            server.post("/predict", json={"inputs": text, "truncation_direction": side})
-            for side in ("left", "right")
-        )
-    assert left.headers["x-truncated"] == right.headers["x-truncated"] == "false"
-    assert left.headers["x-num-tokens"] == right.headers["x-num-tokens"]
-    assert left.json() == right.json()
-
-
-def test_as_many_texts_as_may_come_may_be_compared(serve):
-    with serve("vectors", max_inputs=2) as server:
-        asked = {"source_sentence": "a", "sentences": ["the", "film"]}
-        assert server.post("/similarity", json={"inputs": asked}).status_code == 200
-        asked = {"query": "a", "texts": ["the", "film"]}
-        assert server.post("/rerank", json=asked).status_code == 200
-        asked = {"source_sentence": "", "sentences": ["the", "film"]}
-        assert server.post("/similarity", json={"inputs": asked}).status_code == 400
-
-
-def test_a_model_among_the_parameters_counts(client):
-    asked = {"source_sentence": "a", "sentences": ["the"]}
-    body = {"inputs": asked, "parameters": {"model": "nobody"}}
-    assert client.post("/similarity", json=body).status_code == 404
 
 
 def choices(*sizes):

@@ -10,14 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
-from filbert.checkpoints import huggingface
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
-from filbert.errors import ConfigError, RunError
+from filbert.errors import ConfigError
 from filbert.tasks.rows import read_task_rows
 from filbert.train.base_model import layers_to_keep
-from filbert.train.options import FinetuneOptions
 
 LONG = "the film was very good and he was not very bad , a great play to see !"
 
@@ -40,7 +38,7 @@ def run(model: Path, films: Path, out: Path, **options) -> filbert.Run:
 
 @pytest.fixture(scope="module")
 def causal_run(deep_model, films, tmp_path_factory) -> filbert.Run:
-    return run(deep_model, films, tmp_path_factory.mktemp("c") / "run", causal=True, steps=40)
+    return run(deep_model, films, tmp_path_factory.mktemp("c") / "run", causal=True, steps=100)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +68,6 @@ def test_layers_that_are_not_there_or_out_of_order_are_refused_in_a_sentence(ask
         layers_to_keep(asked, 6)
 
 
-def test_numbers_and_lists_are_taken_as_python_has_them():
-    given = {"task": "classification", "model": "m", "train": "t", "out": "o"}
-    forms = ((3, "3"), ([0, 2], "0-0,2-2"), ([2], "2-2"), ("0,2", "0,2"), (None, None))
-    for value, wanted in forms:
-        chosen = FinetuneOptions.from_keywords(given | {"keep_layers": value})
-        assert chosen.model.keep_layers == wanted
-
-
 def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     lines = (causal_run.folder / "predictions" / "dev.jsonl").read_text().splitlines()
     before = [json.loads(line)["score"] for line in lines]
@@ -91,16 +81,10 @@ def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     assert story["options"]["causal"] is True
 
 
-def test_its_answer_depends_on_the_first_word_and_on_the_last(causal_run):
-    model = filbert.load(str(causal_run.folder / "model"))
-    whole, first, last = model.predict([LONG, f"not {LONG[4:]}", f"{LONG[:-1]}?"])
-    assert len({whole["score"], first["score"], last["score"]}) == 3
-
-
 def test_it_learns_and_what_it_learns_is_not_what_both_directions_would(
     causal_run, deep_model, films, tmp_path
 ):
-    both = run(deep_model, films, tmp_path / "both", steps=40)
+    both = run(deep_model, films, tmp_path / "both", steps=100)
     # Two classes, one in three: 0.5 is chance. The word that decides stands anywhere.
     assert causal_run.metrics["dev"]["roc_auc"] > 0.7
     assert causal_run.metrics["dev"]["loss"] != both.metrics["dev"]["loss"]
@@ -123,11 +107,6 @@ def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, 
     assert filbert.load(str(tmp_path / "again")).predict([LONG]) == filbert.load(folder).predict(
         [LONG]
     )
-
-
-def test_a_model_that_is_causal_stays_so_without_the_option(causal_run, films, tmp_path):
-    again = run(causal_run.folder / "model", films, tmp_path / "again", steps=2)
-    assert huggingface.read(again.folder / "model").config.attention.causal
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -204,26 +183,3 @@ def test_a_run_of_some_layers_starts_from_those_and_counts_only_them(deep_model,
     facts = done.facts["model"]
     assert facts["config"]["num_hidden_layers"] == 2
     assert "layers kept: 1, 3 of 0 to 3." in facts["notes"]
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"freeze": "2"}, "layers within 0-1"),
-        ({"reinit_layers": 3}, "encoder has 2 layers"),
-        ({"keep_layers": "5"}, "1 to 4, or rising numbers within 0-3"),
-    ],
-)
-def test_options_on_layers_count_those_that_are_kept(options, says, deep_model, films, tmp_path):
-    with pytest.raises(ConfigError, match=says):
-        run(deep_model, films, tmp_path / "run", **{"keep_layers": "2", **options})
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("changes", [{"causal": True}, {"keep_layers": "2"}])
-def test_a_run_cannot_be_continued_as_another_model(changes, deep_model, films, tmp_path):
-    out = tmp_path / "run"
-    run(deep_model, films, out, steps=2)
-    with pytest.raises((ConfigError, RunError)):
-        run(deep_model, films, out, steps=2, resume=True, **changes)
-    assert not huggingface.read(out / "model").config.attention.causal

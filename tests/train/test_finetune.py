@@ -363,12 +363,6 @@ def test_a_run_that_stops_says_so_and_leaves_an_earlier_one_alone(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "old"]
 
 
-def test_an_empty_folder_that_is_there_is_used(tiny_model, films, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run(tiny_model, films, Path("."), steps=1)
-    assert (tmp_path / "run.json").is_file()
-
-
 def test_tensorboard_files_are_written_when_asked(tiny_model, films, tmp_path):
     pytest.importorskip("tensorboard")
     run(tiny_model, films, tmp_path / "x", steps=2, tensorboard=True)

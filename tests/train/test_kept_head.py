@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint
@@ -126,11 +125,3 @@ def test_labels_in_another_order_keep_their_rows_of_the_head(trained):
 def test_another_task_or_other_labels_get_a_new_head(trained, problem_type, task):
     _, notes = start(trained("sequence", ("a", "b"), problem_type), task)
     assert notes[-1].startswith("new head: ")
-
-
-def test_a_second_run_says_that_it_keeps_the_head_of_the_first(film_run, films, tmp_path, capsys):
-    filbert.finetune(
-        task="classification", model=film_run.folder / "model", train=films / "train.csv",
-        out=tmp_path / "run", positive="pos", steps=1, precision="float32", device="cpu",
-    )  # fmt: skip
-    assert "model: head kept: sequence with 2 outputs" in capsys.readouterr().err

@@ -78,11 +78,6 @@ def test_float32_steps_of_large_layers_are_onednns(monkeypatch):
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize(("width", "precision"), [(32, "float32"), (384, "bf16")])
-def test_others_stay_with_torch(width, precision):
-    assert step(model_of(width), precision)[0] == ["none"] * 2
-
-
 def test_muon_turns_float32_matrices_by_onednn(monkeypatch):
     asked: list[str] = []
     given = cpu._PERMISSION.given

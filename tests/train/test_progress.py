@@ -10,7 +10,6 @@ import torch
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Progress, Schedule
 from filbert.train.schedule import rate_at_fraction, rate_at_step
-from filbert.train.seeds import spread_lines
 
 
 class Rows:
@@ -97,12 +96,6 @@ def test_a_resumed_run_goes_on_with_the_clock_where_it_was():
     assert walk(schedule_of(0.25, time="20s"), seconds=0.5, so_far=resumed) == straight[33:]
 
 
-def test_a_slow_last_step_never_asks_the_schedule_for_a_time_behind_the_end():
-    plan = schedule_of(time="10s")
-    rate = plan.learning_rate(Progress("", step=5, clock=12.0))
-    assert 0 <= rate < 1e-6
-
-
 def test_dev_is_measured_once_an_epoch_or_as_asked_and_at_the_end():
     def due(plan: Schedule, steps: int, seconds: float = 1.0, beside: float = 0.0) -> list[int]:
         so_far, found = Progress(""), []
@@ -151,15 +144,3 @@ def test_where_dev_has_no_metric_at_all_the_last_weights_are_kept():
     found = offered("spearman", *({"spearman": None} for _ in range(3)))
     assert found.best_step == 3 and found.best["w"] == 3.0
     assert found.best_value == -math.inf
-
-
-def test_a_correlation_that_comes_later_wins_and_stays_what_is_chosen_by():
-    values = [(None, 9.0), (0.1, 8.0), (None, 2.0), (0.3, 5.0)]
-    found = offered("spearman", *({"spearman": s, "mse": m} for s, m in values))
-    assert (found.metric, found.best_step, found.best_value) == ("spearman", 4, 0.3)
-
-
-def test_seeds_without_the_metric_are_told_without_figures():
-    seeds = {"runs": {"1": {}, "2": {}}, "metric": "spearman", "figures": {"dev": {}},
-             "best": "1", "best_value": None, "failed": {}}  # fmt: skip
-    assert spread_lines(seeds) == ["2 seeds, dev spearman: not defined for every seed"]

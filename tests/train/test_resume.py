@@ -120,10 +120,6 @@ def test_a_kill_while_the_run_folder_was_being_begun_leaves_a_folder_that_can_be
     assert run(options(place, "regression", out, resume=True))["status"] == "done"
 
 
-def test_resume_without_anything_to_resume_just_trains(place, tmp_path):
-    assert run(options(place, "regression", tmp_path / "x", resume=True))["status"] == "done"
-
-
 def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeypatch):
     run(options(place, "regression", tmp_path / "straight", save_every=0))
     real, calls = loop.accumulate, []

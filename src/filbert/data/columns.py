@@ -330,7 +330,7 @@ def _unclear(
     texts: Sequence[str] | None,
     labels: Sequence[str] | None,
 ) -> InputError:
-    """The error for columns that cannot be told apart; None for those that are clear."""
+    """The error for columns that cannot be distinguished; None for those that are clear."""
     problems, flags = [], []
     for role, names in (("text", texts), ("label", labels)):
         if names is None:

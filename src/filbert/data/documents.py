@@ -126,7 +126,7 @@ def _row_documents(
 BLOCK_CHARACTERS = 2**19
 
 
-# Documents whose hashes are stored, in 400 MB; later ones are compared with these only.
+# Documents whose hashes are stored, in 312 MB; later ones are compared with these only.
 MAX_REMEMBERED = 4_000_000
 
 

@@ -195,7 +195,7 @@ def columns_of_training(
     options = (checkpoint and checkpoint.filbert or {}).get("options")
     if not isinstance(options, dict):
         return names
-    # The folder may be somebody else's, so only texts and lists of texts are taken.
+    # The folder may come from another source, so only texts and lists of texts are taken.
     sound = {
         name: value
         for name, value in options.items()

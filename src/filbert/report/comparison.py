@@ -48,6 +48,8 @@ SLICE_METRICS = {
 }
 SPLITS = ("train", "dev", "test")
 MOST_ROWS = 20
+# More pairs are folded.
+MOST_PAIRS = 30
 
 
 def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
@@ -125,18 +127,13 @@ def state(study: StudyFiles) -> list[str]:
 
 def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
     """(name, value) of the best metric and of the size of the study."""
-    key, heading = study.decisive
-    facts = []
+    facts = [("contestants", numbers.count(len(study.measured)))]
     if study.measured:
-        facts.append((f"best {heading}", fixed(study.measured[0].value(key), study.digits)))
-    rows = ((study.results.get("data") or {}).get("test") or {}).get("rows")
-    if rows is not None:
-        facts.append(("test rows", numbers.count(rows)))
-    facts.append(("contestants", numbers.count(len(study.measured))))
+        key, heading = study.decisive
+        best = fixed(study.measured[0].value(key), study.digits)
+        facts.insert(0, (f"best {heading}", best))
     if study.num_seeds:
         facts.append(("seeds each", " to ".join(map(str, study.num_seeds))))
-    if study.results.get("pairs"):
-        facts.append(("pairs tested", numbers.count(len(study.results["pairs"]))))
     return facts
 
 
@@ -206,68 +203,42 @@ def _metric(one: ContestantEntry, key: str, best: float, digits: int) -> Cell:
 
 
 def tests(study: StudyFiles) -> Section | None:
-    """Differences between contestants: against the first, as matrices, and for every pair."""
+    """Differences of every two contestants on the metric of the ranking."""
     if not study.tested or len(study.measured) < 2:
         return None
-    first, (key, heading) = study.measured[0].name, study.decisive
-    names = [one.name for one in study.measured]
-    rows, every = [], []
-    for other in names[1:]:
-        pair = study.pair(first, other, key)
-        outcome = MISSING if pair is None else "not significant"
-        if pair is not None and pair.is_significant:
-            outcome = "better" if pair.difference > 0 else "worse"
-        calls = _mcnemar(study.mcnemar(first, other))
-        rows.append([other, outcome, *_pair(pair, study.digits), *calls])
-    for one, other in combinations(names, 2):
-        cells: list[object] = [one, other]
-        for metric, _ in study.tested:
-            cells += _pair(study.pair(one, other, metric), study.digits, with_p=False)
-        every.append([*cells, *_mcnemar(study.mcnemar(one, other))])
-    calls_head = ["only it right", "only other right", "McNemar p", "p_holm"]
-    ends = f"{study.level} interval"
-    head = [f"{first} against", "result", f"{heading}, difference", ends, "p", "p_holm"]
-    every_head = ["one", "other"]
-    for _, name in study.tested:
-        every_head += [f"{name.partition(',')[0]}, difference", ends, "p_holm"]
-    pairs = study.results.get("pairs") or ()
-    over_seeds = any((pair.get(key) or {}).get("over_seeds") for pair in pairs)
+    key, heading = study.decisive
+    rows: list[list[object]] = []
+    for one, other in combinations([one.name for one in study.measured], 2):
+        pair, calls = study.pair(one, other, key), study.mcnemar(one, other)
+        rows.append([one, other, *_pair(pair, study.digits), *_mcnemar(calls)])
+    head = ["one", "other", f"{heading}, difference", f"{study.level} interval", "p", "p_holm"]
+    head += ["only one right", "only other right", "McNemar p", "p_holm"]
     remark = (
-        f"● and bold: significant. The {study.level} interval of the difference excludes zero and "
-        "p_holm is below 0.05"
-        + over_seeds
-        * (
-            "; where a side of a pair has several seeds, the interval of the difference of their "
-            "means excludes zero as well"
-        )
-        + ". ○: not significant, which is no proof of equality. p_holm is p after Holm's "
-        f"correction for {len(pairs):,} {'pair' if len(pairs) == 1 else 'pairs'}. Both sides of a "
-        "pair are the seeds that are best on dev, measured on the same bootstrap samples. "
-        "McNemar's test uses the rows that only one of the two predicts correctly."
+        f"● and bold: significant. The {study.level} interval of the difference excludes zero, and "
+        "so does that of the means where a side has several seeds, and p_holm is below 0.05. ○: "
+        "not significant, which is no proof of equality. p_holm is p after Holm's correction for "
+        f"the number of pairs ({len(rows):,}). Both sides of a pair are the seeds that are best on "
+        "dev, measured on the same bootstrap samples. McNemar's test uses the rows that only one "
+        "of the two predicts correctly. results.json has the pairs on the other metrics."
     )
+    notes = (study.results.get("statistics") or {}).get("notes") or ()
     return section(
         "Significance tests",
-        Table([*head, *calls_head], rows, 2, "pairwise"),
+        Table(head, rows, 2, "pairwise", title="All pairs", folded=len(rows) > MOST_PAIRS),
         remark,
-        *(paragraph(note, "note")
-          for note in (study.results.get("statistics") or {}).get("notes") or ()),
-        Table(
-            [*every_head, *calls_head], every if len(pairs) > 1 else [], 2, "pairwise",
-            title=f"All {len(pairs):,} pairs", folded=True,
-        ),
-    )  # fmt: skip
+        *(paragraph(note, "note") for note in notes),
+    )
 
 
-def _pair(pair: Pair | None, digits: int, *, with_p: bool = True) -> list[object]:
+def _pair(pair: Pair | None, digits: int) -> list[object]:
     """Cells with the difference, its interval, p and p_holm of a pair."""
     if pair is None:
-        return [MISSING] * (4 if with_p else 3)
-    is_significant = pair.is_significant
-    mark = SIGNIFICANT if is_significant else NOT_SIGNIFICANT
+        return [MISSING] * 4
+    mark = SIGNIFICANT if pair.is_significant else NOT_SIGNIFICANT
     return [
-        Cell(signed(pair.difference, digits), strong=is_significant, mark=mark),
+        Cell(signed(pair.difference, digits), strong=pair.is_significant, mark=mark),
         interval(pair.low, pair.high, digits, sign=True),
-        *([probability(pair.p)] if with_p else []),
+        probability(pair.p),
         probability(pair.p_holm),
     ]
 
@@ -476,24 +447,16 @@ def _spaced(values: Any) -> dict[str, Any]:
 
 
 def failures(study: StudyFiles) -> Section | None:
-    """Contestants and runs that failed or do not exist yet, with their error messages."""
-    rows: list[list[object]] = []
-    for one in study.contestants:
-        status = str(one.entry.get("status") or "missing")
-        errors = " / ".join(sorted({str(run["error"]) for run in one.seeds if run.get("error")}))
-        lost = [(one.name, status, one.entry.get("error") or errors)]
-        if status == "finished" and one.entry.get("test"):
-            lost = [
-                (f"{one.name}, seed {run.get('seed')}", str(run["status"]), run.get("error"))
-                for run in one.seeds
-                if run.get("status") not in (None, "finished", "done")
-            ]
-        for name, status, error in lost:
-            default = "It failed." if status == "failed" else "Not run yet."
-            rows.append([name, status, error or default])
+    """Runs that failed or do not exist yet, with their error messages."""
+    rows = [
+        [one.name, str(run.get("seed")), run["status"], run.get("error") or "Not run yet."]
+        for one in study.contestants
+        for run in one.seeds
+        if run["status"] not in ("finished", "done")
+    ]
     if not rows:
         return None
-    table = Table(["contestant", "status", "message"], rows, 3, "failures")
+    table = Table(["contestant", "seed", "status", "message"], rows, 4, "failures")
     return section("Failed and missing", table, "These are not part of any metric above.")
 
 
@@ -509,13 +472,7 @@ def provenance(study: StudyFiles) -> Section:
         hashes.append([name, Cell(size, code=source.get("sha256", MISSING))])
     hashes += [[split, Cell("", code=facts[split].get("sha256", MISSING))]
                for split in SPLITS if facts.get(split)]  # fmt: skip
-    about = {key: results.get(key) for key in ("filbert", "task", "positive", "labels")}
-    about = {key: value for key, value in about.items() if value is not None}
-    about["finished"] = results.get("finished") or "not yet"
-    runs = [run.get("costs") or {} for one in study.contestants for run in one.seeds]
-    seconds = [run["training_seconds"] for run in runs if run.get("training_seconds") is not None]
-    if seconds:
-        about["training of all runs"] = f"{numbers.seconds(sum(seconds))} ({len(seconds):,} runs)"
+    about = {key: results.get(key) for key in ("filbert", "task", "positive", "labels", "finished")}
     tables = [
         facts_table(about, "Study"),
         facts_table(_spaced(results.get("machine")), "Machine"),
@@ -532,18 +489,10 @@ def provenance(study: StudyFiles) -> Section:
 
 def table_notes(study: StudyFiles) -> list[str]:
     """Sentences on the values of the ranking."""
-    notes = []
-    if study.num_seeds and study.num_seeds[-1] > 1:
-        many = f"{'up to ' * (len(study.num_seeds) > 1)}{study.num_seeds[-1]}"
-        notes.append(
-            f"Mean ± standard deviation of {many} seeds. In brackets: {study.level} bootstrap "
-            "interval of the mean, over test rows and seeds; with one seed, over test rows. "
-            "Costs are medians of the seeds."
-        )
-    elif study.num_seeds:
-        notes.append(
-            f"One seed each. In brackets: {study.level} bootstrap interval over the test rows."
-        )
+    notes = [
+        f"Mean ± standard deviation of the seeds. In brackets: {study.level} bootstrap interval of "
+        "the mean, over test rows and seeds; with one seed, over test rows."
+    ]
     falling = [heading for key, heading in study.metrics if key in FALLING]
     lowest = f"; of {' and '.join(falling)} the lowest" if falling else ""
     return [*notes, f"The best of a column is bold{lowest}."]

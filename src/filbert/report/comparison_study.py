@@ -136,13 +136,6 @@ class Pair:
             return False
         return self.over_seeds is None or min(side * end for end in self.over_seeds) > 0
 
-    @property
-    def swapped(self) -> Pair:
-        """The same difference seen from the other side."""
-        over = self.over_seeds and (-self.over_seeds[1], -self.over_seeds[0])
-        ends = (-self.difference, -self.high, -self.low)
-        return Pair(self.other, self.one, *ends, self.p, self.p_holm, over)
-
 
 @dataclass
 class StudyFiles:
@@ -224,19 +217,17 @@ class StudyFiles:
 
     def pair(self, one: str, other: str, metric: str) -> Pair | None:
         """`one` minus `other` in a metric; None if it was not tested."""
-        if (other, one) in self._pairs:
-            found = self._pair(other, one, metric)
-            return found and found.swapped
-        return self._pair(one, other, metric)
-
-    def _pair(self, one: str, other: str, metric: str) -> Pair | None:
-        entry = (self._pairs.get((one, other)) or {}).get(metric) or {}
-        difference, low, high = (entry.get(key) for key in ("difference", "low", "high"))
-        if difference is None or low is None or high is None:
+        sign = -1 if (other, one) in self._pairs else 1
+        key = (one, other) if sign == 1 else (other, one)
+        entry = (self._pairs.get(key) or {}).get(metric) or {}
+        if entry.get("difference") is None or entry.get("low") is None:
             return None
-        over = entry.get("over_seeds") or {}
-        ends = (over["low"], over["high"]) if over.get("low") is not None else None
-        return Pair(one, other, difference, low, high, entry.get("p"), entry.get("p_holm"), ends)
+        p, p_holm, over = entry.get("p"), entry.get("p_holm"), entry.get("over_seeds") or {}
+        low, high = sorted((sign * entry["low"], sign * entry["high"]))
+        means = None
+        if over.get("low") is not None:
+            means = sign * over["low"], sign * over["high"]
+        return Pair(one, other, sign * entry["difference"], low, high, p, p_holm, means)
 
     def mcnemar(self, one: str, other: str) -> dict[str, Any]:
         """p, p_holm, only_one, only_other seen from `one`; empty if it was not tested."""

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
 from filbert.inference.predictor import Predictor
-from filbert.inspect.attention import attention_maps
 from filbert.serve.engine import Engine
 
 Texts = Callable[..., list[str]]
@@ -50,41 +48,6 @@ def test_every_answer_is_the_same_alone_and_in_company(
     notes = with_engine(predictor, story)
     # They were in company: with one batch a request there would be more than 200.
     assert len(notes.batches) < 20
-
-
-def test_predictions_are_those_of_the_predictor(
-    predictors: dict[str, Predictor], texts: Texts, with_engine: Stories
-) -> None:
-    items: dict[str, list[Any]] = {
-        "classes": [*texts(5), ("a film", "was good")],
-        "kinds": texts(5),
-        "value": texts(5),
-        "words": [*texts(3, longest=300), ["the", "film", "was"]],
-        "spans": [("was he good", text) for text in texts(3, longest=300)],
-        "choices": [{"context": "he was", "choices": ["good", "bad"]}],
-    }
-
-    def check(name: str) -> None:
-        wanted = predictors[name].predict(items[name])
-
-        async def story(engine: Engine) -> None:
-            answers = await engine.run("predict", items[name])
-            found = [done.value for done in answers.items]
-            assert [str(one.keys()) for one in found] == [str(one.keys()) for one in wanted]
-            assert [(d.num_tokens, d.truncated) for d in answers.items] == [
-                (one["num_tokens"], one["truncated"]) for one in wanted
-            ]
-            for key, value in wanted[0].items():
-                if isinstance(value, float):
-                    near = [pytest.approx(one[key], abs=TOLERANCE) for one in wanted]
-                    assert [one[key] for one in found] == near
-                elif isinstance(value, str):
-                    assert [one[key] for one in found] == [one[key] for one in wanted]
-
-        with_engine(predictors[name], story, max_batch_tokens=64)
-
-    for name in items:
-        check(name)
 
 
 def test_short_and_long_texts_share_batches_without_padding(
@@ -141,20 +104,3 @@ def test_what_a_model_cannot_do_is_refused_before_anything_is_queued(
             await engine.run(kind, ["film"], **options)
 
     assert with_engine(predictors["vectors"], story).batches == []
-
-
-def test_maps_are_those_of_the_model_up_to_the_length_that_is_wanted(
-    predictors: dict[str, Predictor], with_engine: Stories
-) -> None:
-    predictor = predictors["vectors"]
-    (encoding,) = predictor.tokenizer.encode(["the film was good"], max_length=5)
-    (wanted,) = attention_maps(predictor.model, pack([encoding.input_ids]), [1], [3, 0])
-
-    async def story(engine: Engine) -> None:
-        asked = {"layers": [1], "heads": [3, 0], "max_length": 5}
-        (done,) = (await engine.run("attention", ["the film was good"], **asked)).items
-        assert (done.num_tokens, done.truncated) == (6, True)
-        assert done.value.shape == (1, 2, 5, 5)
-        assert np.abs(done.value - wanted.numpy()).max() < TOLERANCE
-
-    with_engine(predictor, story)

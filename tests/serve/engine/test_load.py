@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from filbert.inference.predictor import Predictor
-from filbert.serve.engine import Engine, Failed, Late, Overloaded
+from filbert.serve.engine import Engine, Failed, Overloaded
 from filbert.serve.metrics import Metrics
 from filbert.serve.queries import EmbedQuery
 
@@ -91,37 +91,6 @@ def test_the_model_survives_metrics_that_fail(
     metrics = Metrics()
     monkeypatch.setattr(metrics, "batch", fail)
     with_engine(predictors["vectors"], story, counts=metrics)
-
-
-def test_the_work_of_a_client_that_left_is_dropped(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
-    async def story(engine: Engine) -> None:
-        held = await gate.held(engine)
-        leaving = asyncio.create_task(engine.run("embed", texts(300)))
-        await gate.queued(engine, 300)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        assert engine.waiting() == (0, 0)
-        gate.open.set()
-        await held
-        await engine.run("embed", ["film"])
-        assert len(gate.seen) == 2
-
-    assert with_engine(predictors["vectors"], story).lost == 300
-
-
-def test_a_request_whose_time_is_over_is_dropped(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
-    async def story(engine: Engine) -> None:
-        await gate.held(engine)
-        with pytest.raises(Late, match=r"within 0\.05 seconds"):
-            await engine.run("embed", texts(10), seconds=0.05)
-        assert engine.waiting() == (0, 0)
-
-    assert with_engine(predictors["vectors"], story).lost == 10
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from filbert.serve.routes import shared
@@ -62,24 +60,6 @@ def test_a_server_in_trouble_is_told_apart(open_page, answer, said, settled):
     expect(page.locator(".bar")).to_have_count(5)
 
 
-def test_an_answer_that_comes_late_is_not_shown(open_page, settled):
-    page = settled(open_page("fill"))
-    held: list[Any] = []
-    page.route("**/fill", lambda route: route.continue_() if held else held.append(route))
-    text = page.get_by_label("Text with a [MASK]")
-    with page.expect_request("**/fill"):
-        text.fill("the first [MASK]")
-    while not held:
-        page.wait_for_timeout(10)
-    text.fill("the [MASK] was good")
-    settled(page)
-    shown = page.locator("#results").inner_text()
-    late = {"candidates": [[{"token": "late", "score": 1, "sequence": "the first late"}]]}
-    held[0].fulfill(json=late)
-    page.wait_for_timeout(100)
-    assert page.locator("#results").inner_text() == shown
-
-
 def test_a_key_opens_the_page(open_page, serve, tmp_path, settled):
     (tmp_path / "keys").write_text("a-long-key\n")
     with serve("masks", api_keys=str(tmp_path / "keys")) as client:
@@ -93,19 +73,6 @@ def test_a_key_opens_the_page(open_page, serve, tmp_path, settled):
         page.get_by_text("Request", exact=True).click()
         assert "$FILBERT_KEY" in page.locator(".snippet code").first.inner_text()
         assert "a-long-key" not in page.content()
-
-
-def test_a_text_of_ones_own_goes_along_and_an_example_stays(open_page):
-    page = open_page("classes")
-    text = page.get_by_label("Text", exact=True)
-    text.fill("the play was great")
-    page.get_by_role("tab", name="Tokens").click()
-    expect(text).to_have_value("the play was great")
-    page.get_by_role("button", name="def area").click()
-    page.get_by_role("tab", name="Entities").click()
-    expect(text).to_have_value("Ada Lovelace met Charles Babbage in London in 1833.")
-    page.get_by_role("tab", name="Tokens").click()
-    expect(text).to_have_value("def area(radius): return 3.14159 * radius ** 2")
 
 
 def test_everything_can_be_done_from_the_keyboard(open_page, settled):

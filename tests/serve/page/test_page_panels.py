@@ -47,14 +47,6 @@ def test_fill_shows_the_candidates_and_puts_one_in(open_page, write, post):
     expect(page.get_by_label("Text with a [MASK]")).to_have_value(second["sequence"])
 
 
-def test_a_text_without_a_mask_offers_its_words(open_page):
-    page = open_page("fill")
-    page.get_by_label("Text with a [MASK]").fill("he was good.")
-    page.get_by_role("button", name="Hide was").click()
-    expect(page.get_by_label("Text with a [MASK]")).to_have_value("he [MASK] good.")
-    expect(page.locator(".bar")).to_have_count(5)
-
-
 def test_classes_stand_against_their_thresholds(open_page, write, post):
     page = write(open_page("classes"), TEXT)
     block = page.get_by_role("article", name="judged")
@@ -70,25 +62,6 @@ def test_classes_stand_against_their_thresholds(open_page, write, post):
     found = post("/predict", inputs=TEXT, model="kinds")
     given = [one["label"] for one in found if one["score"] >= 0.5]
     expect(several.locator(".verdict")).to_have_text(", ".join(given) or "No label")
-
-
-def test_a_second_text_makes_a_pair(open_page, write, post):
-    page = open_page("classes")
-    page.get_by_role("textbox", name="Second text").fill("she was great")
-    write(page, TEXT)
-    ((first, *_),) = post("/predict", inputs=[[TEXT, "she was great"]], model="judged")
-    share = page.get_by_role("article", name="judged").locator(".share").first
-    expect(share).to_have_text(f"{100 * first['score']:.1f} %")
-
-
-def test_choices_are_put_in_order(open_page, write, post):
-    page = open_page("choice")
-    page.get_by_role("textbox", name="Choices").fill("he was bad | she was good")
-    write(page, TEXT, "Context")
-    choices = ["he was bad", "she was good"]
-    body = {"context": TEXT, "choices": choices}
-    answer = post("/predict", inputs=body, model="choices")
-    expect(page.locator(".bar .name")).to_have_text([one["label"] for one in answer])
 
 
 def test_entities_are_marked_where_they_stand_also_after_an_emoji(open_page, write, post):
@@ -112,29 +85,6 @@ def test_the_answer_is_marked_in_its_paragraph(open_page, write, post):
     before = page.locator("mark").evaluate("(mark) => mark.previousSibling.textContent")
     expect(page.locator("mark")).to_have_text(answer["answer"])
     assert len(before) == answer["start"]
-
-
-def test_similarities_are_the_cosines(open_page, write, post):
-    page = open_page("similarity")
-    lines = ["he was good", "she was great", "the film was bad"]
-    write(page, "\n\n".join(lines), "Sentences, one a line")
-    block = page.get_by_role("article", name="vectors")
-    vectors = np.array(post("/embed", inputs=lines, normalize=True, model="vectors"))
-    cosines = (vectors @ vectors.T).ravel()
-    shown = [float(text) for text in block.locator("tbody td").all_inner_texts()]
-    # Two digits are shown.
-    np.testing.assert_allclose(shown, cosines, atol=0.00501)
-    expect(page.get_by_role("article").first).to_have_attribute("aria-label", "vectors")
-
-
-def test_tokens_show_their_pieces_and_ids(open_page, write, post):
-    page = write(open_page("tokens"), "playing was bad")
-    (tokens,) = post("/tokenize", inputs="playing was bad")
-    block = page.get_by_role("article").first
-    pieces = block.locator(".piece")
-    expect(pieces).to_have_text([f"{one['text']}{one['id']}" for one in tokens])
-    expect(block.locator(".joined")).to_have_text([f"ing{tokens[2]['id']}"])
-    expect(block.locator(".fullness")).to_have_text(f"{len(tokens)} of 64 tokens")
 
 
 def test_attention_follows_layer_head_and_token(open_page, settled, write, post):
@@ -182,9 +132,3 @@ def test_the_request_shown_gives_the_answer_when_copied(open_page, shown, write,
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     read = json.loads if shown == "curl" else ast.literal_eval
     assert read(said) == post("/fill", inputs=text)
-
-
-def test_a_cut_text_is_told(open_page, write):
-    page = write(open_page("classes"), "good " * 100)
-    caution = page.get_by_role("article", name="judged").locator(".caution")
-    expect(caution).to_contain_text("the model reads 64 tokens")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from filbert.checkpoints.differences import ModelDifferences
 
-# Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.
-_INT8 = ("float_layers", "layers", "cosine", "worst", "loss")
 NOTHING = "–"
 _LONG = 64
 
@@ -35,17 +33,14 @@ def info(
     from rich.console import Console
 
     from filbert.checkpoints.differences import differences
-    from filbert.checkpoints.opening import find_model, is_google
+    from filbert.checkpoints.opening import find_model
+    from filbert.inference.predictor import model_facts
 
     if other is not None:
         result = differences((model, other), (find_model(model), find_model(other)))
         print_json(result.to_json()) if json else print_differences(result, Console(emoji=False))
         return
-    facts, place = _facts(model), find_model(model)
-    if is_google(place):
-        from filbert.checkpoints import google
-
-        facts["tensors"] = google.tensor_report(place)
+    facts = model_facts(model)
     if json:
         print_json(facts)
         return
@@ -87,81 +82,6 @@ def _cell(value: Any, before: str = "") -> str:
         return f"{before}{value:.6g}"
     is_count = isinstance(value, int) and not isinstance(value, bool) and not before
     return before + (f"{value:,}" if is_count else printable(str(value), 500))
-
-
-def _facts(name: str) -> dict[str, Any]:
-    from filbert.checkpoints.checkpoint import meta_model
-    from filbert.checkpoints.onnx_folder import is_export
-    from filbert.checkpoints.opening import find_model
-    from filbert.inference.predictor import Predictor
-
-    exported = is_export(find_model(name))
-    predictor = Predictor.load(name, device="cpu", backend="onnxruntime" if exported else "torch")
-    checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
-    assert checkpoint is not None
-    task = predictor.task
-    stored = checkpoint.filbert or {}
-    int8 = stored.get("int8")
-    int8 = int8 if isinstance(int8, dict) else {}
-    export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
-    # The weights of an exported model are in its graph.
-    count = len(checkpoint.labels) if checkpoint.labels else None
-    model = meta_model(checkpoint.config, checkpoint.head, count) if exported else predictor.model
-    return {
-        "model": name,
-        "folder": str(checkpoint.source) if checkpoint.source else None,
-        "family": checkpoint.family,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "encoder_parameters": sum(p.numel() for p in model.encoder.parameters()),
-        "attention": "causal: every token attends to itself and those before it"
-        if checkpoint.config.attention.causal
-        else None,
-        "head": checkpoint.head,
-        "task": task.spec.name if task else None,
-        "labels": list(checkpoint.labels or ()),
-        "problem_type": checkpoint.problem_type,
-        "thresholds": stored.get("task", {}).get("thresholds"),
-        "temperature": stored.get("task", {}).get("temperature"),
-        "cleaning": stored.get("task", {}).get("clean"),
-        "max_length": predictor.max_length,
-        "tokenizer": {
-            "kind": tokenizer.kind,
-            "entries": tokenizer.vocab_size,
-            "lowercase": tokenizer.lowercase,
-            "sha256": tokenizer.fingerprint,
-        },
-        "sentence_vectors": predictor.sentence_vectors.facts(),
-        "config": checkpoint.config.settings(),
-        "metrics": stored.get("metrics"),
-        "int8": {key: int8[key] for key in _INT8 if key in int8} or None,
-        "export": export if exported else None,
-        "run": _run(stored),
-        "notes": list(checkpoint.notes),
-    }
-
-
-def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the base model, data and time of a training run from its filbert.json."""
-    options, data = stored.get("options"), stored.get("data")
-    if not isinstance(options, dict) or not isinstance(data, dict):
-        return None
-    train = data.get("train") or {}
-    base = stored.get("base_model") or {}
-    versions = stored.get("versions") or {}
-    return {
-        "command": stored.get("command"),
-        "started from": base.get("name") or options.get("model"),
-        "trained on": train.get("path"),
-        "rows": train.get("rows"),
-        "tokens": stored.get("tokens") or train.get("tokens"),
-        "steps": stored.get("steps"),
-        "seconds": stored.get("seconds"),
-        "finished": stored.get("finished"),
-        "seed": options.get("seed"),
-        "filbert": stored.get("filbert"),
-        "commit": stored.get("commit"),
-        "torch": versions.get("torch"),
-    }
 
 
 def print_differences(result: ModelDifferences, console: Console) -> None:

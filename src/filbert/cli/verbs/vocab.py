@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from filbert.cli.arguments import AsJson, OutFolder, TextColumn
 from filbert.cli.output import print_json, print_table, progress_printer
-from filbert.errors import ConfigError, printable
-from filbert.text.learning import Documents, LearnOptions, Progress
+from filbert.errors import printable
+from filbert.text.learning import Progress
 
 
 def vocab(
@@ -44,9 +42,19 @@ def vocab(
     overwrite:
         replace an existing vocabulary.
     """
-    options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
-    _check_out(out, overwrite)
-    report = _learn(corpus, options, out=out, text_column=text_column)
+    from filbert import api
+
+    report = api.vocab(
+        corpus,
+        out=out,
+        kind=kind,
+        size=size,
+        cased=cased,
+        min_count=min_count,
+        text_column=text_column,
+        overwrite=overwrite,
+        progress=_progress(size),
+    )
     for line in _warnings(report):
         print(line, file=sys.stderr)
     if json:
@@ -54,49 +62,6 @@ def vocab(
     else:
         print_table((report["kind"], f"{report['size']:,} entries"), _rows(report), texts=(0,))
         print(f"vocabulary: {out}")
-
-
-def _learn(
-    corpus: Sequence[str], options: LearnOptions, *, out: Path, text_column: str
-) -> dict[str, Any]:
-    """Learn the vocabulary, write its folder, and return the report."""
-    from filbert.data.records import file_digest
-    from filbert.files import replace_folder, write_json
-    from filbert.text.learning import learn, report_of
-
-    files = [{"name": Path(file).name, "sha256": file_digest(file)} for file in corpus]
-    learned = learn(
-        _documents(corpus, text_column),
-        options,
-        progress=_progress(options.size),
-    )
-    report: dict[str, Any] = report_of(learned, options)
-    report["files"] = files
-    report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
-    with replace_folder(out, marker="vocabulary.json") as folder:
-        learned.tokenizer.save(folder)
-        write_json(folder / "vocabulary.json", report)
-    return report
-
-
-def _check_out(out: Path, overwrite: bool) -> None:
-    """Refuse, before any work, a folder that cannot be written or replaced."""
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; --out names a folder.")
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    if not (out / "vocabulary.json").is_file():
-        raise ConfigError(f"{out} holds other files and no vocabulary. Name another folder.")
-    if not overwrite:
-        raise ConfigError(f"{out} exists. Name another folder, or add --overwrite.")
-
-
-def _documents(files: Sequence[str], text_column: str) -> Documents:
-    from filbert.data.documents import read_documents
-
-    return lambda: (
-        document.lines for document in read_documents(list(files), text_column=text_column)
-    )
 
 
 def _progress(size: int) -> Progress:
