@@ -100,6 +100,7 @@ def options(task: str, model: Path, files: dict[str, str], out: Path, **more: An
         **files,
         "out": str(out),
         "epochs": 6.0,
+        "batch_size": 32,
         "lr": 1e-3,
         "max_tokens": 120,
         "eval_every": 7,

@@ -73,7 +73,7 @@ def forward_pass_files() -> set[str]:
 
 
 def imported_by_finetune() -> int:
-    """Modules of filbert after one step of `filbert finetune` in a new process."""
+    """Files of filbert with any content after one step of `filbert finetune` in a new process."""
     code = """
 import pathlib, sys, tempfile
 from filbert.cli.main import run
@@ -84,7 +84,8 @@ with tempfile.TemporaryDirectory() as place:
     rows.write_text("text,label\\n" + "good,pos\\nbad,neg\\n" * 8)
     words = "finetune --task classification --model filbert-mini --steps 1 --precision float32"
     assert run([*words.split(), "--train", str(rows), "--out", place + "/x", "--json"]) == 0
-print(len([name for name in sys.modules if name.startswith("filbert")]))
+files = [module.__file__ for name, module in sys.modules.items() if name.startswith("filbert")]
+print(sum(pathlib.Path(file).stat().st_size > 0 for file in files))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1])

@@ -397,7 +397,7 @@ def check(
     """
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import check_name, task_class
-    from filbert.tasks.checking import RowCheck
+    from filbert.tasks.rows import RowCheck
 
     check_name(task)
     rows = {"train": data, "dev": dev, "test": test}

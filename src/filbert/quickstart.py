@@ -19,8 +19,7 @@ from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
 from filbert.tasks.base import Prediction, TaskOptions, task_class
-from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import read_task_rows
+from filbert.tasks.rows import RowCheck, read_task_rows
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions

@@ -257,6 +257,7 @@ def test_a_failure_of_the_machine_is_one_message(refused, monkeypatch, kind):
         raise error
 
     monkeypatch.setattr("filbert.checkpoints.opening.find_model", fail)
+    monkeypatch.setattr("filbert.inference.predictor.find_model", fail)
     refused("info TINY", word, status=status)
 
 

@@ -14,8 +14,7 @@ from filbert.tasks.base import (
     task_names,
     task_to_dict,
 )
-from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import row_texts
+from filbert.tasks.rows import RowCheck, row_texts
 from filbert.text.clean import Cleaning
 
 NAMES = ColumnNames()

@@ -22,9 +22,8 @@ from filbert.tasks.base import (
     set_vector_head,
     task_to_dict,
 )
-from filbert.tasks.checking import RowCheck
 from filbert.tasks.embedding import SentenceEmbedding
-from filbert.tasks.rows import read_task_rows, row_of_value, row_texts
+from filbert.tasks.rows import RowCheck, read_task_rows, row_of_value, row_texts
 
 PAIRS = [
     ("the film was good", "a great film"),

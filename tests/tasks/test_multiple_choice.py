@@ -10,9 +10,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import InputError
 from filbert.tasks.base import Targets, TaskOptions
-from filbert.tasks.checking import RowCheck
 from filbert.tasks.multiple_choice import MultipleChoice
-from filbert.tasks.rows import read_task_rows, row_labels, row_of_value
+from filbert.tasks.rows import RowCheck, read_task_rows, row_labels, row_of_value
 
 CODAH = ColumnNames(
     context_column="prompt", choice_columns=("ending0", "ending1", "ending2", "ending3")

@@ -17,8 +17,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
 from filbert.tasks.base import TaskOptions, task_class, task_from_dict, task_to_dict
-from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import read_task_rows, row_labels, row_of_value, row_texts
+from filbert.tasks.rows import RowCheck, read_task_rows, row_labels, row_of_value, row_texts
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
 

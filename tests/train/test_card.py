@@ -64,7 +64,7 @@ def test_the_card_says_what_a_reader_must_know(model, film_run):
     assert "Labels: `neg`, `pos`." in text
     assert "| rows | 256 | 64 | 64 |" in text
     assert "`lr=0.003`" in text
-    assert "`batch_size" not in text, "a default is not told"
+    assert "`clip" not in text, "a default is not told"
     assert "only test is unseen" in text
     assert "one seed (42)" in text
     assert "No license is stated here." in text

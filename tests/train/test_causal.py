@@ -29,6 +29,7 @@ def run(model: Path, films: Path, out: Path, **options) -> filbert.Run:
         "out": str(out),
         "steps": 6,
         "precision": "float32",
+        "batch_size": 32,
         "lr": 3e-3,
         "save_every": 0,
     }

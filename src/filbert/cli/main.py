@@ -21,7 +21,6 @@ from filbert.cli.help import completion_command, print_panel, shown_default
 from filbert.cli.output import refuse_stdout
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
-from filbert.recipes import built_in, call_of_study, read_recipe, recipe_path
 from filbert.train.options import keys_of_tables
 
 EXIT_INPUT = 2
@@ -140,12 +139,16 @@ def launch(
         TOML file with the options of the command; flags take precedence.
     """
     if tokens[:1] and tokens[0] in RECIPE_VERBS and recipe is None and len(tokens) > 1:
+        from filbert.recipes import recipe_path
+
         verb, first, *rest = tokens
         if not first.startswith("-"):
             tokens, recipe = (verb, *rest), recipe_path(first, verb)
     if tokens[:1] == (STUDY_VERB,) and recipe is not None:
         tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
     if tokens[:1] == (STUDY_VERB,):
+        from filbert.recipes import call_of_study, read_recipe
+
         app.config = tuple(
             Dict({STUDY_VERB: call_of_study(read_recipe(path))}, source=str(path))
             for path in _recipes_among(tokens[1:])
@@ -183,6 +186,8 @@ def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
     Raises:
         ConfigError: A table or one of its keys is unknown.
     """
+    from filbert.recipes import read_recipe
+
     content = read_recipe(path)
     if verb not in RECIPE_OPTIONS:
         return content
@@ -202,6 +207,8 @@ def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
 
 def _recipes_among(tokens: Sequence[str]) -> list[Path]:
     """Return the recipe of a study, which may be anywhere between flags."""
+    from filbert.recipes import built_in, recipe_path
+
     known = [path.stem for path in built_in(STUDY_VERB)]
     recipes = [token for token in tokens if token.endswith(".toml") or token in known]
     return [recipe_path(token, STUDY_VERB) for token in recipes[:1]]

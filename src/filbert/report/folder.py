@@ -46,6 +46,12 @@ class RunFolder:
         return problem_of(self.run)
 
     @property
+    def is_pretraining(self) -> bool:
+        """Whether the run is of `filbert pretrain`, or a distillation on raw text."""
+        command = self.run.get("command")
+        return command == "pretrain" or (command == "distill" and self.run.get("task") is None)
+
+    @property
     def dev_evaluations(self) -> list[dict[str, Any]]:
         """Evaluations on dev, in the order of their steps."""
         return [line for line in self.evaluations if line.get("split", "dev") == "dev"]

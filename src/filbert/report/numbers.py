@@ -107,3 +107,17 @@ def cost(name: str, value: float | None) -> str:
     if name == "parameters":
         return parameters(round(value))
     return size(value)
+
+
+def throughput(run: dict[str, Any]) -> list[str]:
+    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
+    parts = []
+    if run.get("steps") is not None:
+        parts.append(f"{run['steps']:,} steps")
+    if run.get("epochs") is not None:
+        parts.append(f"{run['epochs']:g} epochs")
+    if run.get("tokens_per_second") is not None:
+        parts.append(f"{run['tokens_per_second']:,.0f} tokens/s")
+    if run.get("fill") is not None:
+        parts.append(f"{percent(run['fill'])} of the computed tokens are real tokens")
+    return parts

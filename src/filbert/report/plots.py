@@ -106,6 +106,14 @@ def loss_curve(
     return figure
 
 
+def gradient_norm(steps: Lines, clip: float | None) -> dict[str, tuple[Figure, str]]:
+    """The plot of the gradient norm and its caption, if the norm was recorded."""
+    if not any((line.get("grad_norm") or 0) > 0 for line in steps):
+        return {}
+    caption = "Norm of the gradient before clipping. A rising norm is a sign of unstable training."
+    return {"grad_norm": (gradient_curve(steps, clip), caption)}
+
+
 def gradient_curve(steps: Lines, clip: float | None) -> Figure:
     """Norm of the gradient before clipping at every step; `clip` is None or 0 for no clipping."""
     figure, axes = canvas.new_figure("step", "gradient norm (logarithmic)")

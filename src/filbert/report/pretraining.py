@@ -6,16 +6,10 @@ from typing import Any
 
 from filbert.report import numbers, plots
 from filbert.report.folder import RunFolder
-from filbert.report.render import Figures, Section, Table, gallery, section
+from filbert.report.render import Section, Table, gallery, section
 from filbert.report.table import PRETRAINING_METRICS
 
 SHARES = tuple(key for key, (_, is_share) in PRETRAINING_METRICS.items() if is_share)
-
-
-def is_pretraining(run: dict[str, Any]) -> bool:
-    """Whether run.json is that of `filbert pretrain`, or of a distillation on raw text."""
-    command = run.get("command")
-    return command == "pretrain" or (command == "distill" and run.get("task") is None)
 
 
 def headline(folder: RunFolder) -> str:
@@ -114,31 +108,8 @@ def training(folder: RunFolder) -> Section | None:
               if any(line["metrics"].get(key) is not None for line in dev)]  # fmt: skip
     if shares:
         figures["dev_metric"] = (plots.metric_curves(dev, shares), "Accuracies on dev.")
-    figures |= gradient_norm(folder)
+    figures |= plots.gradient_norm(folder.steps, (folder.run.get("options") or {}).get("clip"))
     return section("Training", " · ".join(_about(run)), gallery(folder.path, figures))
-
-
-def gradient_norm(folder: RunFolder) -> Figures:
-    """The plot of the gradient norm, if it was recorded."""
-    if not any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
-        return {}
-    plot = plots.gradient_curve(folder.steps, (folder.run.get("options") or {}).get("clip"))
-    caption = "Norm of the gradient before clipping. A rising norm is a sign of unstable training."
-    return {"grad_norm": (plot, caption)}
-
-
-def throughput(run: dict[str, Any]) -> list[str]:
-    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
-    parts = []
-    if run.get("steps") is not None:
-        parts.append(f"{run['steps']:,} steps")
-    if run.get("epochs") is not None:
-        parts.append(f"{run['epochs']:g} epochs")
-    if run.get("tokens_per_second") is not None:
-        parts.append(f"{run['tokens_per_second']:,.0f} tokens/s")
-    if run.get("fill") is not None:
-        parts.append(f"{numbers.percent(run['fill'])} of the computed tokens are real tokens")
-    return parts
 
 
 def _about(run: dict[str, Any]) -> list[str]:
@@ -150,7 +121,7 @@ def _about(run: dict[str, Any]) -> list[str]:
         objective = f"distillation method: {run.get('method')}"
     lengths = [str(options[key]) for key in ("max_length", "second_length") if options.get(key)]
     limit = [f"sequences of up to {', then '.join(lengths)} tokens"] * bool(lengths)
-    return [objective, *throughput(run), *limit]
+    return [objective, *numbers.throughput(run), *limit]
 
 
 def corpora(folder: RunFolder) -> Section | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from filbert.report import numbers, plots, predictions, pretraining
+from filbert.report import numbers, plots, predictions
 from filbert.report.folder import SPLITS, RunFolder, headline_split, read_run_folder
 from filbert.report.render import (
     Cell,
@@ -55,7 +55,9 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     """
     folder = read_run_folder(Path(run_folder))
     run = folder.run
-    if pretraining.is_pretraining(run):
+    if folder.is_pretraining:
+        from filbert.report import pretraining
+
         found = [make(folder) for make in pretraining.SECTIONS]
         what: Any = "distillation" if run.get("teacher") else "pre-training"
         headline, facts = pretraining.headline(folder), pretraining.headline_facts(folder)
@@ -267,8 +269,8 @@ def training(folder: RunFolder) -> Section | None:
             caption += f"{numbers.metric(best['value'])}."
         plot = plots.metric_curves(dev, metrics, kept_step=best.get("step"))
         figures["dev_metric"] = (plot, caption)
-    figures |= pretraining.gradient_norm(folder)
-    throughput = " · ".join(pretraining.throughput(run))
+    figures |= plots.gradient_norm(folder.steps, (run.get("options") or {}).get("clip"))
+    throughput = " · ".join(numbers.throughput(run))
     return section("Training", throughput, gallery(folder.path, figures))
 
 

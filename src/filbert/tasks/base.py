@@ -42,7 +42,6 @@ _ELSEWHERE = {
 _NO_TASKS = {
     "base",
     "rows",
-    "checking",
     "pretraining",
     "distillation",
     "soft_labels",

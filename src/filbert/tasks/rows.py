@@ -13,6 +13,7 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames, recognised, recognition_line
 from filbert.data.examples import Example, rows_of
+from filbert.data.findings import Finding
 from filbert.data.overflow import row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
@@ -122,6 +123,43 @@ class TextRows(RowFormat):
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
         """The text or the pair, as one sequence."""
         return [text_of(row, clean)]
+
+
+class RowCheck:
+    """A `filbert.data.findings.CheckableTask` for the rows of a task."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.head_kind = task.spec.head_kind
+        self.labels_are_classes = task.spec.labels_are_classes
+        self.windows = task.spec.windows
+        self.clean = task.spec.clean
+        self.id_column = task.spec.row_format.id_column
+
+    def read(
+        self,
+        path: str | Path,
+        names: ColumnNames,
+        *,
+        labelled: bool = True,
+        on_error: OnError | None = None,
+    ) -> Iterator[Row]:
+        """The rows of a file."""
+        return read_task_rows(self.task, path, names, labelled=labelled, on_error=on_error)
+
+    def sequences(self, row: Row) -> list[Text]:
+        """The texts or pairs of a row that are tokenised, at least one."""
+        return row_texts(self.task, row)
+
+    def labels_of(self, row: Row) -> list[str]:
+        """The label names in a row. An InputError makes the row a bad one."""
+        return row_labels(self.task, row)
+
+    def findings(
+        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """What else is wrong with some good rows."""
+        return self.task.spec.row_format.findings(self.task, rows, tokenizer, max_length)
 
 
 # Sequences of rows that hold a text or a pair

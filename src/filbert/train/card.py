@@ -16,9 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from filbert.errors import printable
 from filbert.tasks.base import Task
-from filbert.train.distill_options import DistillOptions
 from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
-from filbert.train.pretrain_options import PretrainOptions
 
 # Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
@@ -92,7 +90,6 @@ def model_card(task: Task, recorded: Mapping[str, Any]) -> str:
     predict = f"echo '{row}' > row.jsonl\nfilbert predict . row.jsonl"
     return _render(
         recorded,
-        options=DistillOptions if recorded.get("command") == "distill" else FinetuneOptions,
         task=name.replace("_", " "),
         pipeline=_PIPELINES.get(name),
         summary=f"A {recorded['model']['family']} encoder for {name.replace('_', ' ')}, "
@@ -115,7 +112,6 @@ def pretrained_card(recorded: Mapping[str, Any]) -> str:
     folder = "." if fills else "generator"
     return _render(
         recorded,
-        options=PretrainOptions,
         task="pre-training",
         pipeline="fill-mask" if fills else None,
         summary=f"A {recorded['model']['family']} encoder pre-trained on "
@@ -136,7 +132,6 @@ def distilled_card(recorded: Mapping[str, Any]) -> str:
     limits = _limits_of_text(recorded)
     return _render(
         recorded,
-        options=DistillOptions,
         task="distillation",
         pipeline="fill-mask" if fills else None,
         summary=f"A {recorded['model']['family']} encoder of "
@@ -150,10 +145,22 @@ def distilled_card(recorded: Mapping[str, Any]) -> str:
     )
 
 
+def _options_of(command: str | None) -> type:
+    """The class of the options of a verb."""
+    if command == "pretrain":
+        from filbert.train.pretrain_options import PretrainOptions
+
+        return PretrainOptions
+    if command == "distill":
+        from filbert.train.distill_options import DistillOptions
+
+        return DistillOptions
+    return FinetuneOptions
+
+
 def _render(
     recorded: Mapping[str, Any],
     *,
-    options: type,
     task: str,
     pipeline: str | None,
     summary: str,
@@ -191,7 +198,7 @@ def _render(
         metric_columns=list(measured),
         metric_rows=metric_rows,
         training=_training(recorded),
-        changed=_changed(recorded["options"], options),
+        changed=_changed(recorded["options"], _options_of(recorded.get("command"))),
         limits=[*limits, *_limits_of_run(recorded)],
         versions=f"filbert {recorded['filbert']}{commit}, {named}.",
     )

@@ -21,8 +21,7 @@ from filbert.data.splitting import SPLITS, merged_groups, stratified_split
 from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
-from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import named_columns, read_task_rows, row_labels, row_texts
+from filbert.tasks.rows import RowCheck, named_columns, read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions

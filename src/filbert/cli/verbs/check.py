@@ -64,7 +64,7 @@ def check(
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
-    from filbert.tasks.checking import RowCheck
+    from filbert.tasks.rows import RowCheck
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})
