@@ -120,9 +120,19 @@ def played(name: str, data: Path, out: Path) -> dict[str, Any]:
         "metric": run["best"]["metric"],
         "score": metrics[run["best"]["metric"]],
         "baseline": run.get("baseline"),
+        "difference": difference(run),
         "seconds": seconds,
         "megabytes": size / 1e6,
     }
+
+
+def difference(run: dict[str, Any]) -> dict[str, float] | None:
+    """The 95 % interval of model less best baseline, of the metric that chose the best step."""
+    for baseline in run.get("baselines") or ():
+        if baseline["name"] == (run.get("baseline") or {}).get("name"):
+            found: dict[str, float] | None = baseline["differences"].get(run["best"]["metric"])
+            return found
+    return None
 
 
 def lines_of(results: list[dict[str, Any]]) -> Iterator[str]:
@@ -132,8 +142,8 @@ def lines_of(results: list[dict[str, Any]]) -> Iterator[str]:
     for one in results:
         simple = one["baseline"] or {}
         baseline = f"{simple['value']:.3f} ({simple['name']})" if simple else "-"
-        low, high = simple.get("interval") or (None, None)
-        about = "-" if low is None else f"{low:+.3f} to {high:+.3f}"
+        ends = one["difference"]
+        about = f"{ends['low']:+.3f} to {ends['high']:+.3f}" if ends else "-"
         yield (
             f"| {one['newcomer']} | {one['metric']} | {one['score']:.3f} | {baseline} | {about} "
             f"| {one['seconds']:.0f} | {one['megabytes']:.0f} |"

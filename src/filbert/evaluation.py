@@ -55,9 +55,7 @@ def evaluate_model(
     if predictor.task is None and has_masked_lm(predictor.model):
         return _kept(_of_masks(predictor, path, names, max_length), {}, out)
     if predictor.task is None:
-        raise ConfigError(
-            "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
-        )
+        raise ConfigError("This model has no task head to evaluate. Fine-tune it first.")
     task = predictor.task
     names = columns_of_training(predictor.checkpoint, path, names)
     rows: Iterable[Row] = read_task_rows(task, path, names)
@@ -81,11 +79,9 @@ def evaluate_model(
     predictions = list(predictor.predict_rows(passing()))
     num_cut = sum(bool(prediction.get("truncated")) for prediction in predictions)
     if num_cut:
+        limit = predictor.max_length
         log.warning(
-            "%s of %s rows have more than %s tokens and were cut",
-            f"{num_cut:,}",
-            f"{len(predictions):,}",
-            predictor.max_length,
+            f"{num_cut:,} of {len(predictions):,} rows have more than {limit} tokens and were cut"
         )
     if on_answers is not None:
         on_answers(task, gold, predictions)

@@ -136,12 +136,13 @@ def test_a_positive_class_other_than_the_two_is_refused():
         Classification.from_options(TaskOptions(positive="1"), MERGED)
 
 
-def test_a_model_is_only_evaluated_on_merged_rows_of_its_own_labels():
+def test_a_model_is_only_evaluated_on_merged_rows_of_its_own_labels(tmp_path):
+    path = written(tmp_path, CSV)
     with pytest.raises(ConfigError) as caught:
-        read_task_rows(Classification(labels=("0", "1")), "rows.csv", MERGED)
+        read_task_rows(Classification(labels=("0", "1")), path, MERGED)
     assert str(caught.value) == (
         "--merge-labels makes one label of ['not unfriendly', 'unfriendly']; this model gives one "
         "of ['0', '1']. Name the merged label with --as as it was in training."
     )
     with pytest.raises(ConfigError, match="this model gives any number of labels"):
-        read_task_rows(Classification(("loud", "curt"), multilabel=True), "rows.csv", MERGED)
+        read_task_rows(Classification(("loud", "curt"), multilabel=True), path, MERGED)

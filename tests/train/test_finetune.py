@@ -50,7 +50,7 @@ def test_the_run_folder_holds_what_the_interface_promises(film_run):
     in_model = "config.json model.safetensors filbert.json README.md tokenizer.json vocab.txt"
     in_model += " tokenizer_config.json"
     assert {*promised.split(), *(f"model/{name}" for name in in_model.split())} <= names
-    assert any(name.startswith("state/step-") for name in names)
+    assert not any(name.startswith("state") for name in names), "states of a finished run"
     story = json.loads((film_run.folder / "model" / "filbert.json").read_text())
     assert {"task", "data", "options", "versions", "metrics"} <= story.keys()
     assert {"labels", "thresholds", "temperature"} <= story["task"].keys()

@@ -8,7 +8,11 @@ from torch import nn
 from filbert.train.options import FinetuneOptions
 from filbert.train.provenance import fingerprint
 
-GIVEN = {"task": "classification", "model": "minilm", "train": "a.csv", "out": "run"}
+GIVEN = {
+    "task": "classification", "model": "minilm", "train": "a.csv", "out": "run",
+    # The defaults of that version.
+    "lr": 5e-5, "epochs": 3.0, "batch_size": 32,
+}  # fmt: skip
 LATER = {
     "clean": "study", "causal": True, "keep_layers": "2", "merge_labels": ("a",), "merge_as": "x",
     "new_head": True, "separator": ";",

@@ -79,7 +79,7 @@ def test_the_share_falls_by_the_decay_from_layer_to_layer_as_in_electra():
 def test_every_parameter_that_learns_is_in_one_group_and_vectors_do_not_decay():
     model = new_model()
     freeze(model, "embeddings,0")
-    optimizer = new_optimizer(model, TrainOptions(layer_decay=0.5, weight_decay=0.1))
+    optimizer = new_optimizer(model, TrainOptions(lr=1e-4, layer_decay=0.5, weight_decay=0.1))
     grouped = [p for group in optimizer.param_groups for p in group["params"]]
     assert len(grouped) == len({id(p) for p in grouped})
     assert {id(p) for p in grouped} == {id(p) for p in model.parameters() if p.requires_grad}

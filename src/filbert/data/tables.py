@@ -44,7 +44,9 @@ def as_files(options: Mapping[str, Any], names: Iterable[str]) -> Iterator[dict[
     given = {
         name: rows
         for name, rows in named.items()
-        if rows is not None and not isinstance(rows, str | os.PathLike | int | float)
+        if rows is not None
+        and not isinstance(rows, str | os.PathLike | int | float)
+        and not _are_paths(rows)
     }
     paths = {name: os.fspath(v) for name, v in named.items() if isinstance(v, os.PathLike)}
     if not given:
@@ -59,6 +61,11 @@ def as_files(options: Mapping[str, Any], names: Iterable[str]) -> Iterator[dict[
                     plain = {str(k): _plain(value, f"{where} {k!r}") for k, value in row.items()}
                     file.write(json.dumps(plain, ensure_ascii=False) + "\n")
         yield {**options, **paths}
+
+
+def _are_paths(rows: Any) -> bool:
+    """Whether a list holds names of files, as raw text may come in."""
+    return isinstance(rows, list | tuple) and all(isinstance(r, str | os.PathLike) for r in rows)
 
 
 def items_of(values: Any) -> Iterable[Any]:

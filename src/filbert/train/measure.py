@@ -93,7 +93,7 @@ def measure_baselines(
         if (answered := fit(task, splits["train"], parts)) is not None:
             fitted, answers = answered
             measured = {n: fitted.metrics(part.gold, answers[n]) for n, part in parts.items()}
-            entry = {"name": name, "metrics": measured[headline]}
+            entry: dict[str, Any] = {"name": name, "metrics": measured[headline]}
             entry |= {"seconds": time.perf_counter() - began, "differences": {}}
             if predictions is not None:
                 gold, model = parts[headline].gold, predictions[headline]
@@ -105,9 +105,15 @@ def measure_baselines(
     entries = [entry for _, entry in known]
     if not known or model_value is None:
         return None, entries
-    value, name = known[0][0], known[0][1]["name"]
-    best = {"name": name, "split": first, "metric": metric, "value": value, "model": model_value}
-    return best | {"is_beaten": sign * model_value > sign * value}, entries
+    value, simple = known[0]
+    best = {
+        "name": simple["name"],
+        "split": first,
+        "metric": metric,
+        "value": value,
+        "model": model_value,
+    }
+    return {**best, "is_beaten": sign * model_value > sign * value}, entries
 
 
 def _candidates(

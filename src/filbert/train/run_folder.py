@@ -141,6 +141,8 @@ def recorded(out: str, run: dict[str, Any], *, resume: bool) -> Iterator[Path]:
 def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
     """The folder of `recorded`, made by the first rank, on all ranks.
 
+    The saved states of a finished run are removed, unless `run.keep_states`.
+
     Args:
         run: Its path, and whether an interrupted run goes on.
         facts: As for `recorded`.
@@ -151,6 +153,8 @@ def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) ->
         return
     with recorded(run.out, facts, resume=run.resume) as folder:
         yield Path(parallel.broadcast(str(folder)))
+    if not run.keep_states:
+        shutil.rmtree(Path(run.out) / "state", ignore_errors=True)
 
 
 @contextmanager

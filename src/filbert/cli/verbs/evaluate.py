@@ -81,6 +81,7 @@ def evaluate(
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
     loss = None
     answered: list[tuple[Any, ...]] = []
+    keep: OnAnswers = lambda *what: answered.append(what)  # noqa: E731
     if model is not None:
         loading: dict[str, Any] = {
             "backend": backend,
@@ -89,41 +90,53 @@ def evaluate(
             "null_threshold": null_threshold,
         }
         metrics, loss = _evaluate_model(
-            model,
-            data,
-            flags,
-            _folder(out),
-            precision=precision,
-            against=against,
-            loading=loading,
-            on_answers=lambda *what: answered.append(what),
-        )
+            model, data, flags, _folder(out),
+            precision=precision, against=against, loading=loading, on_answers=keep,
+        )  # fmt: skip
     else:
-        from filbert.evaluation import score_predictions
-
         assert task is not None and predictions is not None
-        scored = task_class(task).from_options(flags.task, flags.columns)
-        metrics = score_predictions(
-            scored,
-            data,
-            predictions,
-            flags.columns,
-            _folder(out),
-            null_odds,
-            on_answers=lambda *what: answered.append(what),
-        )
-    changes = () if loss is None else loss.changes
-    if json:
-        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
-        print_json(metrics if against is None else metrics | {"against": {against: losses}})
-    else:
-        _print_metrics(metrics, changes, against)
-        from filbert.cli.label_tables import print_labels
-
-        for what in answered:
-            print_labels(metrics, *what)
+        metrics = _score(task, predictions, data, flags, _folder(out), null_odds, keep)
+    _report(metrics, () if loss is None else loss.changes, against, answered, as_json=json)
     if loss is not None and max_loss is not None:
         loss.check(max_loss, f"{model} in {precision} on {data}", precision)
+
+
+def _score(
+    task: str,
+    predictions: str,
+    data: str,
+    flags: LabelledFileOptions,
+    out: Path | None,
+    null_odds: str | None,
+    keep: OnAnswers,
+) -> dict[str, Any]:
+    """Return the metrics of predictions that another program made."""
+    from filbert.evaluation import score_predictions
+
+    scored = task_class(task).from_options(flags.task, flags.columns)
+    return score_predictions(
+        scored, data, predictions, flags.columns, out, null_odds, on_answers=keep
+    )
+
+
+def _report(
+    metrics: dict[str, Any],
+    changes: Sequence[MetricChange],
+    against: str | None,
+    answered: list[tuple[Any, ...]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the metrics, then the labels of the answers, or all of it as JSON."""
+    if as_json:
+        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
+        print_json(metrics if against is None else metrics | {"against": {against: losses}})
+        return
+    _print_metrics(metrics, changes, against)
+    from filbert.cli.label_tables import print_labels
+
+    for what in answered:
+        print_labels(metrics, *what)
 
 
 def _folder(out: str | None) -> Path | None:
