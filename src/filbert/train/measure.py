@@ -17,7 +17,6 @@ from torch import Tensor
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.data.tags import to_bio
 from filbert.data.texts import text_of
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision import built, precision_loss
@@ -30,7 +29,6 @@ from filbert.metrics.bootstrap import (
     resampled,
 )
 from filbert.metrics.entities import entities_of
-from filbert.metrics.similarity import regression_metrics
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
 from filbert.tasks.base import Prediction, Task, TaskOptions, set_vector_head, task_class
@@ -351,6 +349,8 @@ def _mean_area(ranked: Sequence[RankedRows], area: str) -> Weighting:
 
 
 def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighting:
+    from filbert.metrics.similarity import regression_metrics
+
     wanted, given = np.asarray(gold, float), np.array([p["value"] for p in predictions], float)
 
     def rank(one: np.ndarray, other: np.ndarray) -> float:
@@ -364,6 +364,8 @@ def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighti
 
 
 def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighting:
+    from filbert.data.tags import to_bio
+
     # Right, predicted and gold entities of each sentence, int (R, 3).
     counts = []
     for one, prediction in zip(gold, predictions, strict=True):
