@@ -102,7 +102,7 @@ def test_other_options_or_data_cannot_be_resumed(place, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     out = tmp_path / "x"
-    run(options(place, "regression", out))
+    run(options(place, "regression", out, keep_states=True))
     with pytest.raises(ConfigError, match="finished run with other options"):
         run(options(place, "regression", out, resume=True, lr=2e-3))
     facts = json.loads((out / "run.json").read_text())
