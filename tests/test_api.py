@@ -55,6 +55,12 @@ def test_a_model_or_its_predictions_are_measured_on_rows_and_on_files_alike(film
         filbert.evaluate(data=rows)
 
 
+def test_a_place_among_rows_in_memory_is_named_by_the_option_and_the_row(rows):
+    report = filbert.check([*rows, rows[0]], task="classification", text="message", label="intent")
+    places = [place for problem in report.problems for place in problem.where]
+    assert f"train:{len(rows) + 1} repeats train:1" in places
+
+
 def test_a_check_returns_its_findings_as_a_value(rows):
     report = filbert.check([*rows, rows[0]], task="classification", text="message", label="intent")
     assert isinstance(report, Report) and report.splits[0].rows == 65

@@ -119,6 +119,15 @@ def test_no_path_of_one_machine_and_no_package_host_is_written_down():
     assert not found
 
 
+def test_no_todo_is_left():
+    left = [
+        p.name
+        for p in SOURCES
+        if re.search(r"\b(TODO|FIXME|XXX)\b|raise NotImplementedError", p.read_text())
+    ]
+    assert not left
+
+
 # Words for which the field has its own: reported, next to, reference, fix, throughput, provenance.
 FOREIGN = re.compile(
     r"\b(anew|alike|nobody|somebody|whoever|mend|pace|told|tells?(?!\()|beside|stands|lies|"

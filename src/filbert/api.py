@@ -405,12 +405,10 @@ def check(
         checked = task_class(task).from_options(chosen.task, chosen.columns)
         tokenizer = None
         if model is not None:
-            from filbert.checkpoints.opening import find_model, read_tokenizer
-            from filbert.inference.stored_task import with_cleaning_of
+            from filbert.inference.stored_task import as_model_reads
 
-            place = find_model(str(model))
-            tokenizer = read_tokenizer(place)
-            checked = with_cleaning_of(checked, place) if chosen.task.clean is None else checked
+            keeps = chosen.task.clean is not None
+            tokenizer, checked = as_model_reads(str(model), checked, keeps_cleaning=keeps)
             max_length = max_length or tokenizer.max_length
         return check_rows(
             [(name, path) for name, path in files.items() if path is not None],

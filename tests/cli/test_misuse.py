@@ -240,6 +240,18 @@ def test_a_damaged_model_is_refused_by_the_file_that_is_wrong(refused, film_run,
     refused("predict model", word)
 
 
+def test_a_run_folder_means_its_model_and_other_tools_words_for_verbs_are_understood(
+    call, film_run
+):
+    one, other = (
+        call("info", place, "--json") for place in (film_run.folder, film_run.folder / "model")
+    )
+    assert one.status == 0
+    assert json.loads(one.out)["folder"] == json.loads(other.out)["folder"]
+    assert "finetune needs --task" in call("train").err
+    assert call("help").out == call("--help").out != ""
+
+
 FAILURES = {
     "no space": (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "v.npy"), 2, "disk is full"),
     "no permission": (PermissionError(errno.EACCES, "Permission denied", "v.npy"), 2, "v.npy"),

@@ -229,6 +229,8 @@ def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
             f"{name} has a configuration of Google's, but no checkpoint: no file ends in .index "
             f"(found: {listed})."
         )
+    if (folder / "run.json").is_file() and (folder / "model" / "config.json").is_file():
+        return folder / "model"
     configs = ("config.json", *GOOGLE_CONFIGS)
     near = [
         folder / file

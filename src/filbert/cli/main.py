@@ -49,6 +49,8 @@ GROUPS = {
     "Look inside": ("inspect", "explain"),
     "Speed": ("bench",),
 }  # fmt: skip
+# Other words for a verb.
+_UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
@@ -216,6 +218,8 @@ def _recipes_among(tokens: Sequence[str]) -> list[Path]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
+    if arguments[:1] and arguments[0] in _UNDERSTOOD:
+        arguments = [_UNDERSTOOD[arguments[0]], *arguments[1:]]
     # The help of all verbs, and the nearest name of an unknown one, need the modules of all.
     for name in arguments[:1] if set(arguments[:1]) & set(NAMES) else NAMES:
         load_verb(name)

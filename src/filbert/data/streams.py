@@ -44,8 +44,14 @@ _MAGIC = {
 OnError = Callable[[InputError], None]
 
 
+# How the temporary folders begin that hold rows from memory.
+ROWS_FOLDER = "filbert-rows-"
+
+
 def shown(path: str | Path) -> str:
-    """The name of a path in messages: "-" is stdin."""
+    """The name of a path in messages: "-" is stdin, rows from memory have their option's name."""
+    if Path(path).parent.name.startswith(ROWS_FOLDER):
+        return Path(path).stem
     return "stdin" if str(path) == "-" else str(path)
 
 

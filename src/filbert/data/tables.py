@@ -16,6 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from filbert.data.streams import ROWS_FOLDER
 from filbert.errors import ConfigError, InputError
 
 # A path, or rows in memory: a pandas or polars DataFrame, an Arrow table, a datasets.Dataset, a
@@ -52,7 +53,7 @@ def as_files(options: Mapping[str, Any], names: Iterable[str]) -> Iterator[dict[
     if not given:
         yield {**options, **paths}
         return
-    with tempfile.TemporaryDirectory(prefix="filbert-rows-") as folder:
+    with tempfile.TemporaryDirectory(prefix=ROWS_FOLDER) as folder:
         for name, rows in given.items():
             paths[name] = str(Path(folder, f"{name}.jsonl"))
             with Path(paths[name]).open("w", encoding="utf-8") as file:

@@ -8,12 +8,14 @@ from reprlib import repr as short
 from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
 from filbert.model.config import EncoderConfig
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task, changed, task_class, task_from_dict, task_names
+from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,16 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
             f"{folder / 'filbert.json'}: the task cannot be read: {reason}."
         ) from error
     return task
+
+
+def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tokenizer, Task]:
+    """Return a model's tokenizer, and the task with the model's cleaning unless it keeps its own.
+
+    Raises:
+        InputError, FormatError: there is no such model, or it cannot be read.
+    """
+    place = find_model(model)
+    return read_tokenizer(place), task if keeps_cleaning else with_cleaning_of(task, place)
 
 
 def with_cleaning_of(task: Task, folder: Path) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
@@ -183,7 +184,7 @@ class RowSource(NamedTuple):
     on_error: OnError | None
 
 
-class RowFormat:
+class RowFormat(ABC):
     """How rows are read, and what their answers look like in files; tasks may share a format.
 
     Attributes:
@@ -201,17 +202,17 @@ class RowFormat:
     no_label_columns: str | None = None
     id_column: str | None = None
 
+    @abstractmethod
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
         """The rows of a file under standard names."""
-        raise NotImplementedError
 
+    @abstractmethod
     def from_value(self, value: Any, index: int) -> Row:
         """The row of a Python value, such as a text or a mapping, and its place in a list."""
-        raise NotImplementedError
 
+    @abstractmethod
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
         """The texts of a row after cleaning; each becomes a sequence."""
-        raise NotImplementedError
 
     def labels(self, task: Task, row: Row) -> list[str]:
         """The label names in a row, for counting; an InputError if its answer is malformed."""
@@ -236,11 +237,11 @@ class RowFormat:
         """The task with the labels of rows and of predictions that were made elsewhere."""
         return task
 
+    @abstractmethod
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
         """A prediction that was made elsewhere, complete enough for `metrics`."""
-        raise NotImplementedError
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int

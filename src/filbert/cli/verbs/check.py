@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from filbert.data.findings import Problem, Report, SplitReport
-    from filbert.tasks.base import Task
+    from filbert.tasks.base import Task, TaskOptions
     from filbert.text.tokenizer import Tokenizer
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -71,7 +71,7 @@ def check(
     checked: Task = task_class(task).from_options(data.task, data.columns)
     tokenizer = None
     if model is not None:
-        tokenizer, checked = _as_model_reads(model, checked, clean=data.task.clean)
+        tokenizer, checked = _as_model_reads(model, checked, data.task)
         max_length = max_length or tokenizer.max_length
     threshold = NEAR_THRESHOLD if similarity is None else similarity
     with progress_bar() as bar:
@@ -89,13 +89,11 @@ def check(
     return 2 if report.worst == "error" else 0
 
 
-def _as_model_reads(model: str, task: Task, *, clean: Any) -> tuple[Tokenizer, Task]:
-    """Return a model's tokenizer, and the task with the model's cleaning unless `clean` is set."""
-    from filbert.checkpoints.opening import find_model, read_tokenizer
-    from filbert.inference.stored_task import with_cleaning_of
+def _as_model_reads(model: str, task: Task, given: TaskOptions) -> tuple[Tokenizer, Task]:
+    # torch is only imported for a model.
+    from filbert.inference.stored_task import as_model_reads
 
-    place = find_model(model)
-    return read_tokenizer(place), with_cleaning_of(task, place) if clean is None else task
+    return as_model_reads(model, task, keeps_cleaning=given.clean is not None)
 
 
 def _check(
