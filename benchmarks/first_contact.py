@@ -114,24 +114,25 @@ def played(name: str, data: Path, out: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     run = json.loads((place / "run" / "run.json").read_text("utf-8"))
     size = sum(path.stat().st_size for path in (place / "run").rglob("*") if path.is_file())
+    metric = run["best"]["metric"]
     metrics = run["metrics"].get("test") or run["metrics"]["dev"]
     return {
         "newcomer": name,
-        "metric": run["best"]["metric"],
-        "score": metrics[run["best"]["metric"]],
-        "baseline": run.get("baseline"),
-        "difference": difference(run),
+        "metric": metric,
+        "score": metrics[metric],
+        "baseline": baseline_of(run, metric),
         "seconds": seconds,
         "megabytes": size / 1e6,
     }
 
 
-def difference(run: dict[str, Any]) -> dict[str, float] | None:
-    """The 95 % interval of model less best baseline, of the metric that chose the best step."""
+def baseline_of(run: dict[str, Any], metric: str) -> dict[str, Any] | None:
+    """The baseline that was best on dev, with its metric on the rows of the score."""
+    best = (run.get("baseline") or {}).get("name")
     for baseline in run.get("baselines") or ():
-        if baseline["name"] == (run.get("baseline") or {}).get("name"):
-            found: dict[str, float] | None = baseline["differences"].get(run["best"]["metric"])
-            return found
+        if baseline["name"] == best:
+            ends = baseline["differences"].get(metric)
+            return {"name": best, "value": baseline["metrics"][metric], "difference": ends}
     return None
 
 
@@ -142,7 +143,7 @@ def lines_of(results: list[dict[str, Any]]) -> Iterator[str]:
     for one in results:
         simple = one["baseline"] or {}
         baseline = f"{simple['value']:.3f} ({simple['name']})" if simple else "-"
-        ends = one["difference"]
+        ends = simple.get("difference")
         about = f"{ends['low']:+.3f} to {ends['high']:+.3f}" if ends else "-"
         yield (
             f"| {one['newcomer']} | {one['metric']} | {one['score']:.3f} | {baseline} | {about} "
