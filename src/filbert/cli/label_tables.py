@@ -68,7 +68,7 @@ def _print_confusions(
             if count and n != m
         ]
         pairs.sort(key=lambda pair: -pair[0])
-        shown = [[wish, answer, f"{count:,}"] for count, wish, answer in pairs[:_CONFUSIONS]]
+        shown = [[gold, answer, f"{count:,}"] for count, gold, answer in pairs[:_CONFUSIONS]]
         if shown:
             print_table(["most confused: label", "predicted", "rows"], shown, texts=[0, 1])
         return

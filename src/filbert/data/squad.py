@@ -487,7 +487,7 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
     answer = row.values["answers"][0]
     if not at_its_offset(answer, question.context):
         raise InputError(
-            f"{question_place(row)}: the answer does not stand in the context at its answer_start "
+            f"{question_place(row)}: the answer is not in the context at its answer_start "
             f"{answer['answer_start']}, counted in characters. Fix or remove the question; "
             "filbert check lists all of the kind."
         )

@@ -150,7 +150,7 @@ class Regression:
         if score is None:
             raise InputError(
                 f"{row.where}: label {printable(repr(value), 40)} is not a number. "
-                "Write scores as in 3.5, or drop the row."
+                "Write scores as in 3.5. For labels that are words: --task classification."
             )
         return score
 
