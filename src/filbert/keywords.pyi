@@ -71,7 +71,7 @@ class FinetuneKeywords(TypedDict, total=False):
     beta2: float
     eps: float | None
     clip: float
-    layer_decay: float
+    layer_decay: float | None
     freeze: str | None
     dropout: float | None
     eval_every: int | None
@@ -139,7 +139,7 @@ class PretrainKeywords(TypedDict, total=False):
     beta2: float
     eps: float | None
     clip: float
-    layer_decay: float
+    layer_decay: float | None
     freeze: str | None
     dropout: float | None
     eval_every: int | None
@@ -231,7 +231,7 @@ class DistillKeywords(TypedDict, total=False):
     beta2: float
     eps: float | None
     clip: float
-    layer_decay: float
+    layer_decay: float | None
     freeze: str | None
     dropout: float | None
     eval_every: int | None

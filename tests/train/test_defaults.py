@@ -6,32 +6,49 @@ from filbert.train.defaults import default_lines, with_defaults
 from filbert.train.options import TrainOptions
 
 
+def chosen(options=None, *, num_rows=320, width=384, num_layers=6, **head):
+    size = {"num_rows": num_rows, "width": width, "num_layers": num_layers}
+    return with_defaults(options or TrainOptions(), **size, **head)
+
+
 @pytest.mark.parametrize(
-    ("num_rows", "width", "expected"),
+    ("num_rows", "width", "num_layers", "expected"),
     [
-        (50, 384, (1e-4, 30.0, 16)),  # 4 steps an epoch: the bound of the epochs
-        (320, 384, (1e-4, 10.0, 16)),  # 20 steps an epoch: 200 steps
-        (1_000, 768, (5e-5, 7.0, 32)),  # 32 steps an epoch: 224 steps
-        (100_000, 1024, (3.8e-5, 3.0, 32)),
-        (100_000, 128, (2e-4, 3.0, 32)),
+        (50, 384, 6, (1e-3, 0.75, 30.0, 16)),  # 4 steps an epoch: the bound of the epochs
+        (320, 256, 4, (1.5e-3, 0.681, 10.0, 16)),  # 20 steps an epoch: 200 steps
+        (1_000, 768, 12, (1e-4, 0.848, 7.0, 32)),  # 32 steps an epoch: 224 steps
+        (100_000, 1024, 24, (5e-5, 0.915, 3.0, 32)),
     ],
 )
-def test_rate_follows_the_width_and_epochs_the_rows(num_rows, width, expected):
-    chosen = with_defaults(TrainOptions(), num_rows=num_rows, width=width)
-    assert (chosen.lr, chosen.epochs, chosen.batch_size) == expected
+def test_rates_follow_the_width_and_epochs_the_rows(num_rows, width, num_layers, expected):
+    one = chosen(num_rows=num_rows, width=width, num_layers=num_layers)
+    assert (one.lr, one.layer_decay, one.epochs, one.batch_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "head", "expected"),
+    [
+        (TrainOptions(), {"has_new_head": False}, (1e-4, 1.0)),
+        (TrainOptions(), {"is_frozen": True}, (1e-3, 1.0)),
+        (TrainOptions(lr=5e-5), {}, (5e-5, 1.0)),
+        (TrainOptions(layer_decay=0.9), {}, (1e-3, 0.9)),
+    ],
+)
+def test_one_rate_for_all_where_the_head_is_trained_or_a_rate_is_given(options, head, expected):
+    one = chosen(options, **head)
+    assert (one.lr, one.layer_decay) == expected
 
 
 def test_what_the_user_gives_is_kept():
-    given = TrainOptions(lr=1e-3, epochs=0.5, batch_size=4)
-    assert with_defaults(given, num_rows=50, width=384) == given
+    given = TrainOptions(lr=1e-3, layer_decay=0.9, epochs=0.5, batch_size=4)
+    assert chosen(given) == given
     assert default_lines(given, given, 200) == []
-    assert with_defaults(TrainOptions(steps=5), num_rows=50, width=384).epochs is None
+    assert chosen(TrainOptions(steps=5)).epochs is None
 
 
 def test_the_choice_is_described_in_one_line():
     given = TrainOptions(lr=1e-3)
-    chosen = with_defaults(given, num_rows=320, width=384)
-    (line,) = default_lines(given, chosen, 200)
+    (line,) = default_lines(given, chosen(given), 200)
     assert line.startswith("defaults: --epochs 10, --batch-size 16 (")
 
 

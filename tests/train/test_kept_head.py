@@ -23,7 +23,7 @@ from filbert.tasks.rows import row_of_value
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import build, load_for_task
+from filbert.train.base_model import build, has_new_head, load_for_task
 from filbert.train.options import FinetuneOptions
 
 TEXT = "the film was good"
@@ -72,7 +72,9 @@ def start(folder: Path, task: Task, **options: Any) -> tuple[Model, list[str]]:
     chosen = FinetuneOptions.from_keywords(given | options)
     torch.manual_seed(chosen.run.seed)
     checkpoint, _, _ = load_for_task(chosen, task)
-    return build(checkpoint, task), [n for n in checkpoint.notes if "head" in n]
+    notes = [n for n in checkpoint.notes if "head" in n]
+    assert has_new_head(checkpoint, task) == notes[-1].startswith("new head: ")
+    return build(checkpoint, task), notes
 
 
 def logits(model: Model, folder: Path, task: Task, item: Any) -> Tensor:

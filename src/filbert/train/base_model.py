@@ -21,6 +21,8 @@ from filbert.train.options import FinetuneOptions
 
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
+# How the note of a checkpoint begins whose head is not drawn at random.
+_HEAD_KEPT = "head kept"
 
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
@@ -71,7 +73,7 @@ def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False
         }
         labels = spec.labels
     size = f" with {spec.num_labels} outputs" if spec.num_labels else ""
-    note = f"head kept: {spec.head_kind}{size}, trained for the same task."
+    note = f"{_HEAD_KEPT}: {spec.head_kind}{size}, trained for the same task."
     return dataclasses.replace(
         checkpoint,
         tensors=tensors,
@@ -80,6 +82,12 @@ def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False
         notes=(*checkpoint.notes, note),
         filbert=None,
     )
+
+
+def has_new_head(checkpoint: Checkpoint, task: Task) -> bool:
+    """Whether `with_task_head` has drawn a head at random."""
+    is_kept = any(note.startswith(_HEAD_KEPT) for note in checkpoint.notes)
+    return task.spec.head_kind is not None and not is_kept
 
 
 def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:

@@ -7,9 +7,16 @@ from dataclasses import replace
 
 from filbert.train.options import TrainOptions
 
-# A model twice as wide learns at half the rate: 5e-5 at 768, the rate of the BERT paper.
+# Learning rate of a new head, for models up to this width. The rate falls from layer to layer to a
+# tenth at the embeddings. That of 512 is measured with MiniLM (docs/finetune.md), those above are
+# ELECTRA's (Clark et al. 2020, appendix B), which fall about as fast.
+_NEW_HEAD_RATES = ((256, 1.5e-3), (512, 1e-3), (896, 1e-4), (math.inf, 5e-5))
+_SHARE_AT_EMBEDDINGS = 0.1
+# Without a new head all parts learn at one rate: 5e-5 at 768, as in the BERT paper, and twice that
+# at half the width. A head over a frozen encoder learns at ten times this rate.
 _RATE_TIMES_WIDTH = 5e-5 * 768
 _LOWEST_RATE, _HIGHEST_RATE = 2e-5, 2e-4
+_FROZEN_FACTOR = 10
 # Fewer rows are trained on in batches of 16, more in batches of 32.
 _FEW_ROWS = 1_000
 # Optimizer steps that a run has at least, within the bounds of the epochs.
@@ -17,6 +24,8 @@ _STEPS = 200
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 30
 # Fewer steps give a warning.
 _TOO_FEW_STEPS = 100
+# Chosen values that are not printed.
+_NEUTRAL = {"layer_decay": 1.0}
 # Option, lowest and highest usual value, in words.
 _USUAL = {
     "lr": (1e-6, 1e-2, "1e-5 to 1e-3"),
@@ -29,15 +38,23 @@ _USUAL = {
 
 
 def with_defaults(
-    options: TrainOptions, *, num_rows: int, width: int, is_frozen: bool = False
+    options: TrainOptions,
+    *,
+    num_rows: int,
+    width: int,
+    num_layers: int,
+    has_new_head: bool = True,
+    is_frozen: bool = False,
 ) -> TrainOptions:
-    """Return options in which lr, epochs and batch size are set.
+    """Return options in which lr, layer decay, epochs and batch size are set.
 
     Args:
         options: The user's; what is given stays.
         num_rows: Of the training rows.
         width: Hidden size of the encoder.
-        is_frozen: Only pooler and head learn, at ten times the rate.
+        num_layers: Of the encoder.
+        has_new_head: Whether the head is drawn at random.
+        is_frozen: Whether only pooler and head learn.
     """
     batch_size = options.batch_size or (16 if num_rows < _FEW_ROWS else 32)
     wanted = math.ceil(_STEPS / math.ceil(num_rows / batch_size))
@@ -45,8 +62,20 @@ def with_defaults(
     if epochs is None and options.steps is None and options.time is None:
         epochs = float(min(max(wanted, _FEWEST_EPOCHS), _MOST_EPOCHS))
     rate = min(max(_RATE_TIMES_WIDTH / width, _LOWEST_RATE), _HIGHEST_RATE)
-    lr = options.lr or float(f"{10 * rate if is_frozen else rate:.1e}")
-    return replace(options, lr=lr, epochs=epochs, batch_size=batch_size)
+    decay = 1.0
+    if is_frozen:
+        rate *= _FROZEN_FACTOR
+    elif has_new_head and options.lr is None:
+        rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)
+        # The head is two steps above the top layer, see `rate_shares`.
+        decay = round(_SHARE_AT_EMBEDDINGS ** (1 / (num_layers + 2)), 3)
+    return replace(
+        options,
+        lr=options.lr or float(f"{rate:.1e}"),
+        layer_decay=options.layer_decay or decay,
+        epochs=epochs,
+        batch_size=batch_size,
+    )
 
 
 def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | None) -> list[str]:
@@ -57,8 +86,11 @@ def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | No
         chosen: The result of `with_defaults`.
         num_steps: Optimizer steps of the run; None where time decides.
     """
-    names = ["lr", "epochs", "batch_size"] if given.steps is None and given.time is None else []
-    names = [name for name in names or ["lr", "batch_size"] if getattr(given, name) is None]
+    names = [
+        name
+        for name in ("lr", "layer_decay", "epochs", "batch_size")
+        if getattr(given, name) is None and getattr(chosen, name) not in (None, _NEUTRAL.get(name))
+    ]
     values = ", ".join(f"--{n.replace('_', '-')} {getattr(chosen, n):g}" for n in names)
     lines = [f"defaults: {values} (by the number of rows and the size of the model)"]
     lines = lines if names else []

@@ -252,7 +252,7 @@ class DistillOptions:
     data: SourceOptions
     augment: AugmentOptions = AugmentOptions()
     masks: MaskOptions = MaskOptions()
-    train: TrainOptions = TrainOptions(batch_size=32, lr=5e-5, epochs=3.0)
+    train: TrainOptions = TrainOptions(batch_size=32, lr=5e-5, layer_decay=1.0, epochs=3.0)
     run: RunOptions = RunOptions()
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.base_model import build, freeze, has_new_head, load_for_task
 from filbert.train.defaults import default_lines, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
@@ -156,6 +156,8 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         options.train,
         num_rows=len(rows["train"]),
         width=model.config.hidden_size,
+        num_layers=model.config.num_hidden_layers,
+        has_new_head=has_new_head(checkpoint, task),
         is_frozen=is_frozen,
     )
     options = replace(options, train=chosen)

@@ -59,7 +59,7 @@ def new_optimizer(
     in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
     "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
-    shares = rate_shares(model, options.layer_decay)
+    shares = rate_shares(model, options.layer_decay or 1.0)
     kinds: dict[_GroupKey, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

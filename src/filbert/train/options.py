@@ -270,8 +270,8 @@ class TrainOptions:
             rows when not given.
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
             given.
-        lr: peak learning rate; by the width of the model when not given: 5e-5 for BERT-base, 1e-4
-            for MiniLM.
+        lr: peak learning rate; by the width of the model when not given: of a new head 1e-3 for
+            MiniLM and 1e-4 for BERT-base, of a head that was trained before 1e-4 and 5e-5.
         epochs: passes over the training rows (a fraction is allowed); 3 to 30 when not given, for
             about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
@@ -288,7 +288,8 @@ class TrainOptions:
         eps: added to the root of Adam's square mean; 1e-8 when not given, 1e-6 for bert_adam and
             lamb, as in their authors' code.
         clip: largest global gradient norm; 0 for no clipping.
-        layer_decay: each layer learns at this share of the rate of the layer above it.
+        layer_decay: each layer learns at this share of the rate of the layer above it; 1 when not
+            given, but with a new head and without `lr` so that the embeddings learn at a tenth.
         freeze: what is not trained, between commas: embeddings, layers such as 0-7 or 3, or encoder
             for all of it (its outputs are then computed once and kept).
         dropout: overrides the checkpoint's dropout on hidden states, attention and head.
@@ -311,7 +312,7 @@ class TrainOptions:
     beta2: float = 0.999
     eps: float | None = None
     clip: float = 1.0
-    layer_decay: float = 1.0
+    layer_decay: float | None = None
     freeze: str | None = None
     dropout: float | None = None
     eval_every: int | None = None

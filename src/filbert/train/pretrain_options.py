@@ -127,7 +127,9 @@ class PretrainOptions:
     data: TextOptions = TextOptions()
     objective: ObjectiveOptions = ObjectiveOptions()
     phases: PhaseOptions = PhaseOptions()
-    train: TrainOptions = TrainOptions(batch_size=256, lr=1e-4, epochs=1.0, eps=1e-6)
+    train: TrainOptions = TrainOptions(
+        batch_size=256, lr=1e-4, layer_decay=1.0, epochs=1.0, eps=1e-6
+    )
     run: RunOptions = RunOptions()
 
     def __post_init__(self) -> None:
