@@ -107,7 +107,7 @@ def plain(job: Job, precision: str) -> Encode:
     model = read_checkpoint(Path(job.model)).build()
     config, encoder = model.config, model.encoder
     if (
-        config.norm.before
+        config.pre_norm
         or config.feed_forward.gated
         or isinstance(config.positions, RotaryPositions)
         or config.feed_forward.activation != "gelu"

@@ -49,7 +49,7 @@ FAMILIES = {
     "shared layers": {"num_hidden_groups": 1},
     "relu": {"hidden_act": "relu"},
     "gated": {"gated": True},
-    "pre-norm without biases": {"pre_norm": True, "biases": False},
+    "pre-norm without biases": {"norm_place": "before", "biases": False},
 }
 
 

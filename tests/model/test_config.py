@@ -47,7 +47,7 @@ def test_changing_a_setting_keeps_all_others():
         ({"vocab_size": -1}, "vocab_size is -1"),
         ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0"),
         ({"num_hidden_groups": 3}, "num_hidden_groups 3"),
-        ({"num_hidden_groups": 1, "pre_norm": True}, "post-norm only"),
+        ({"num_hidden_groups": 1, "norm_place": "before"}, "post-norm only"),
         ({"rotary_base": 0.5}, "rotary_base is 0.5"),
         ({"rotary_base": float("nan")}, "rotary_base is nan"),
         ({"local_rotary_base": 10.0}, "no rotary_base"),
@@ -56,7 +56,10 @@ def test_changing_a_setting_keeps_all_others():
         ({"max_position_embeddings": 2, "position_offset": 2}, "no row for a token"),
         ({"local_window": -1}, "local_window is -1"),
         ({"global_every": 0}, "global_every is 0"),
-        ({"pooled": "last"}, "pooled 'last' is not one of"),
+        ({"pooled": "max"}, "pooled 'max' is not one of"),
+        ({"norm_place": "between"}, "norm_place 'between' is not one of"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3 does not divide"),
+        ({"rotary_base": 10.0, "rotary_scaling": 0.0}, "rotary_scaling is 0.0"),
     ],
 )
 def test_an_impossible_configuration_is_refused_by_name(changes, words):

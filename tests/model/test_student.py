@@ -43,7 +43,7 @@ KINDS = {
     "plain": {},
     "shared layers": {"num_hidden_groups": 1, "embedding_size": 8},
     "pre-norm, rotary": {
-        "pre_norm": True,
+        "norm_place": "before",
         "rotary_base": 100.0,
         "local_window": 4,
         "global_every": 2,
@@ -103,7 +103,7 @@ def test_what_is_heard_is_what_happens(kind):
         layer, below = built.encoder.layer(number - 1), heard.hidden[number - 1]
         mixed = attend(heard.qkv[number], heard.plans[number])
         mixed = layer.attention_out(mixed.flatten(1))
-        if built.config.norm.before:
+        if built.config.pre_norm:
             after = below + mixed
             after = after + layer._feed_forward(layer.norm(after))
         else:

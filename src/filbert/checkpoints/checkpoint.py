@@ -262,8 +262,8 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     if len(layers) == count:
         return checkpoint
     moved = [old for new, old in enumerate(layers) if config.is_local(old) != config.is_local(new)]
-    # The first layer of a pre-norm encoder has no LayerNorm before its attention.
-    if moved or (config.norm.before and asked[0] != 0):
+    # The first layer of some pre-norm encoders has no norm before its attention.
+    if moved or (config.pre_norm and config.embeddings.normed and asked[0] != 0):
         raise ConfigError(
             f"keep_layers is {asked}; in this model the position of a layer decides between local "
             "and global attention. Give a number to keep the first layers."

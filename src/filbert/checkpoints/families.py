@@ -311,7 +311,11 @@ def modernbert() -> Family:
         repeated={"embedding_dropout": "hidden_dropout"},
         flattened=_flattened,
         constants=dict(
-            type_vocab_size=0, gated=True, pre_norm=True, biases=False, head_transform=True
+            type_vocab_size=0,
+            gated=True,
+            norm_place="before",
+            biases=False,
+            head_transform=True,
         ),
         must={
             **must,

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.sentence_transformers import SentenceVectors
-from filbert.model.config import EncoderConfig, PositionTable
+from filbert.model.config import EncoderConfig, LayerNorm, PositionTable, RMSNorm
+from filbert.model.positions import rotary_frequencies
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
 OPSET = 20
@@ -115,16 +116,24 @@ class _Graph:
         if activation.startswith("gelu"):
             form = "tanh" if activation == "gelu_tanh" else "none"
             return self.op("Gelu", value, approximate=form)
+        if activation == "silu":
+            return self.op("Mul", value, self.op("Sigmoid", value))
         return self.op({"relu": "Relu", "tanh": "Tanh"}[activation], value)
 
-    def norm(self, value: Value, name: str, eps: float) -> Value:
-        """Apply LayerNorm over the last axis, if the checkpoint has one of that name."""
+    def norm(self, value: Value, name: str, norm: LayerNorm | RMSNorm) -> Value:
+        """Apply the norm over the last axis, if the checkpoint has one of that name."""
         if f"{name}.weight" not in self.tensors:
             return value
-        parts = [self.weight(f"{name}.weight")]
-        if f"{name}.bias" in self.tensors:
-            parts.append(self.weight(f"{name}.bias"))
-        return self.op("LayerNormalization", value, *parts, axis=-1, epsilon=eps)
+        weight = self.weight(f"{name}.weight")
+        if isinstance(norm, LayerNorm):
+            bias = [self.weight(f"{name}.bias")] if f"{name}.bias" in self.tensors else []
+            return self.op("LayerNormalization", value, weight, *bias, axis=-1, epsilon=norm.eps)
+        # The standard has RMSNormalization only from opset 23 on.
+        squares = self.op("ReduceMean", self.op("Mul", value, value), [-1], keepdims=1)
+        root = self.op("Sqrt", self.op("Add", squares, norm.eps))
+        if norm.from_one:
+            weight = self.op("Add", weight, 1.0)
+        return self.op("Mul", self.op("Div", value, root), weight)
 
 
 def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -165,7 +174,7 @@ class _Padded:
         for index in range(config.num_hidden_layers):
             local = config.is_local(index)
             hidden = self._layer(index, hidden, seen[local], turns[local])
-        hidden = graph.norm(hidden, "encoder.final_norm", config.norm.eps)
+        hidden = graph.norm(hidden, "encoder.final_norm", config.norm)
         return graph.op("Identity", hidden, name="last_hidden_state")
 
     def _kinds(self) -> set[bool]:
@@ -175,6 +184,8 @@ class _Padded:
         config, graph, op = self.config, self.graph, self.graph.op
         name = "encoder.embeddings"
         total = op("Gather", graph.weight(f"{name}.word.weight"), "input_ids")
+        if config.embeddings.scaled:
+            total = op("Mul", total, math.sqrt(config.hidden_size))
         if config.embeddings.token_types:
             types = graph.weight(f"{name}.token_type.weight")
             ids = "token_type_ids" if config.embeddings.token_types > 1 else 0
@@ -185,7 +196,7 @@ class _Padded:
                 rows = op("Add", rows, config.positions.offset)
             table = graph.weight(f"{name}.position.weight")
             total = op("Add", total, op("Gather", table, rows))
-        normed = graph.norm(total, f"{name}.norm", config.norm.eps)
+        normed = graph.norm(total, f"{name}.norm", config.norm)
         return graph.dense(normed, f"{name}.project") if config.embeddings.width else normed
 
     def _seen(self, *, local: bool) -> Value:
@@ -208,8 +219,8 @@ class _Padded:
         if isinstance(config.positions, PositionTable):
             return None
         base = (config.positions.local_base if local else None) or config.positions.base
-        pairs = np.arange(0, config.head_size, 2, dtype=np.float32)
-        frequencies = (1.0 / np.float32(base) ** (pairs / config.head_size)).astype(np.float32)
+        scaling = config.positions.scaling
+        frequencies = rotary_frequencies(config.head_size, base, scaling).numpy()
         places = op("Cast", op("Unsqueeze", self.places, [1]), to=TensorProto.FLOAT)
         angles = op("Mul", places, frequencies)
         return op("Cos", angles), op("Sin", angles)
@@ -220,26 +231,26 @@ class _Padded:
         """Apply a layer, (B, L, H) to (B, L, H); see `model.encoder.Layer`."""
         config, graph = self.config, self.graph
         group = index * config.num_groups // config.num_hidden_layers
-        name, at, eps = f"encoder.layers.{group}", f"layer.{index}", config.norm.eps
-        if config.norm.before:
-            normed = graph.norm(hidden, f"{name}.attention_norm", eps)
-            hidden = graph.op("Add", hidden, self._attention(normed, name, at, seen, turns))
-            normed = graph.norm(hidden, f"{name}.norm", eps)
-            return graph.op("Add", hidden, self._feed_forward(normed, name, at))
+        name, at, norm = f"encoder.layers.{group}", f"layer.{index}", config.norm
+        if config.pre_norm:
+            normed = graph.norm(hidden, f"{name}.attention_norm", norm)
+            mixed = self._attention(normed, name, at, seen, turns)
+            hidden = graph.op(
+                "Add", hidden, graph.norm(mixed, f"{name}.attention_norm_after", norm)
+            )
+            wide = self._feed_forward(graph.norm(hidden, f"{name}.norm", norm), name, at)
+            return graph.op("Add", hidden, graph.norm(wide, f"{name}.norm_after", norm))
         total = graph.op("Add", hidden, self._attention(hidden, name, at, seen, turns))
-        hidden = graph.norm(total, f"{name}.attention_norm", eps)
+        hidden = graph.norm(total, f"{name}.attention_norm", norm)
         total = graph.op("Add", hidden, self._feed_forward(hidden, name, at))
-        return graph.norm(total, f"{name}.norm", eps)
+        return graph.norm(total, f"{name}.norm", norm)
 
     def _attention(
         self, hidden: Value, name: str, at: str, seen: Value, turns: tuple[Value, Value] | None
     ) -> Value:
         graph, op, size = self.graph, self.graph.op, self.config.head_size
         fused = graph.dense(hidden, f"{name}.qkv", at=f"{at}.qkv")
-        query, key, value = (
-            op("Transpose", op("Reshape", part, [0, 0, -1, size]), perm=[0, 2, 1, 3])
-            for part in self.graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
-        )
+        query, key, value = self._heads(fused, name)
         if turns is not None:
             query, key = self._turned(query, turns), self._turned(key, turns)
         scores = op("MatMul", query, op("Transpose", key, perm=[0, 1, 3, 2]))
@@ -247,6 +258,25 @@ class _Padded:
         mixed = op("MatMul", op("Softmax", scores, axis=-1), value)
         mixed = op("Reshape", op("Transpose", mixed, perm=[0, 2, 1, 3]), [0, 0, -1])
         return graph.dense(mixed, f"{name}.attention_out", at=f"{at}.attention_out")
+
+    def _heads(self, fused: Value, name: str) -> list[Value]:
+        """Return queries, keys and values, (B, A, L, D) each; see `model.encoder.Heads`."""
+        attention, size = self.config.attention, self.config.head_size
+        shared = attention.key_value_heads
+        if shared is None:
+            parts = self.graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
+        else:
+            widths = np.array([attention.heads, shared, shared], np.int64) * size
+            parts = self.graph.ops("Split", fused, widths, axis=-1, outputs=3)
+        heads = [self.graph.op("Reshape", part, [0, 0, -1, size]) for part in parts]
+        if attention.normed:
+            for index, which in enumerate(("query_norm", "key_norm")):
+                place = f"{name}.heads.{which}"
+                heads[index] = self.graph.norm(heads[index], place, self.config.norm)
+        if shared is not None:
+            order = [head * shared // attention.heads for head in range(attention.heads)]
+            heads[1:] = [self.graph.op("Gather", part, order, axis=2) for part in heads[1:]]
+        return [self.graph.op("Transpose", part, perm=[0, 2, 1, 3]) for part in heads]
 
     def _turned(self, heads_BALD: Value, turns: tuple[Value, Value]) -> Value:
         op, (cos, sin) = self.graph.op, turns
@@ -341,23 +371,29 @@ class _Padded:
         return {"logits": (*places, count)}
 
     def _pooler(self, hidden: Value) -> Value:
-        pooled = self.pooled(hidden, self.config.pooling.token)
-        if self.config.pooling.activation is None:
-            return pooled
-        return self.graph.dense(pooled, "encoder.pooler", self.config.pooling.activation)
+        pooling = self.config.pooling
+        late = pooling.token == "late"
+        pooled = hidden if late else self.pooled(hidden, pooling.token)
+        if pooling.activation is not None:
+            pooled = self.graph.dense(pooled, "encoder.pooler", pooling.activation)
+        return self.pooled(pooled, "mean") if late else pooled
 
     def _transformed(self, rows: Value, head: str) -> Value:
         if f"{head}.transform.weight" not in self.graph.tensors:
             return rows
         rows = self.graph.dense(rows, f"{head}.transform", self.config.feed_forward.activation)
-        return self.graph.norm(rows, f"{head}.norm", self.config.norm.eps)
+        return self.graph.norm(rows, f"{head}.norm", self.config.norm)
 
     def _vocabulary_scores(self, hidden: Value, head: str) -> Value:
         graph, op = self.graph, self.graph.op
         rows = self._transformed(hidden, head)
+        if not self.config.word_scores.tied:
+            return graph.dense(rows, f"{head}.scores")
         # The same word table, so that it is in the file once.
         table = op("Transpose", graph.weight("encoder.embeddings.word.weight"), perm=[1, 0])
-        return op("Add", op("MatMul", rows, table), graph.weight(f"{head}.bias"))
+        scores = op("MatMul", rows, table)
+        has_bias = self.config.word_scores.bias
+        return op("Add", scores, graph.weight(f"{head}.bias")) if has_bias else scores
 
 
 def input_names(config: EncoderConfig) -> tuple[str, ...]:

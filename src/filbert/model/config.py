@@ -6,15 +6,16 @@ norm adds one class to that axis and its settings to `SETTINGS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from filbert.errors import ConfigError
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 POOLERS = (None, "tanh", "relu", "gelu")
-POOLED = ("cls", "mean")
+POOLED = ("cls", "last", "mean", "late")
+NORM_PLACES = ("after", "before", "both")
 
 # Number formats of matrix products. They are named here because options are checked without torch.
 PRECISIONS = ("auto", "float32", "bf16")
@@ -43,11 +44,14 @@ class RotaryPositions:
         rows: The longest sequence.
         base: Base of the frequencies (ModernBERT: 160,000).
         local_base: Base in local layers (ModernBERT: 10,000); None for `base`.
+        scaling: By how much the positions outgrow those of pre-training: the frequencies are those
+            of a larger base ("NTK-aware"; GTE: 2). See `positions.rotary_angles`.
     """
 
     rows: int = 512
     base: float
     local_base: float | None = None
+    scaling: float = 1.0
     offset: int = field(default=0, init=False)
 
 
@@ -58,13 +62,32 @@ class LayerNorm:
     Attributes:
         eps: Added to the variance.
         bias: Whether it has a bias.
-        before: Normalise before each sublayer and after the last one (pre-norm) instead of after
-            each sum. The first layer's attention has no norm then: the embeddings are normalised.
+        place: "after" each sum (post-norm), "before" each sublayer and after the last one
+            (pre-norm), or on "both" sides of each sublayer and after the last one (Gemma 3).
+            A first layer that normalises its input does not do so if the embeddings did.
     """
 
     eps: float = 1e-12
     bias: bool = True
-    before: bool = False
+    place: str = "after"
+    rms: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMSNorm:
+    """LayerNorm without the mean and the bias. Source: Zhang and Sennrich 2019.
+
+    Attributes:
+        eps: Added to the mean of squares.
+        from_one: The weights are differences from 1 (Gemma).
+        place: As for `LayerNorm`.
+    """
+
+    eps: float = 1e-6
+    from_one: bool = False
+    place: str = "after"
+    rms: bool = field(default=True, init=False)
+    bias: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +95,29 @@ class SelfAttention:
     """Self-attention of every layer.
 
     Attributes:
-        heads: Heads per layer; divides the hidden size.
+        heads: Heads per layer; divides the hidden size, unless `head_size` is given.
+        key_value_heads: Heads of keys and values, each of which serves several heads of queries
+            (Ainslie et al. 2023); None for as many.
+        head_size: Width of a head; None for hidden size / heads.
+        normed: Whether each head's queries and keys are normalised (Qwen3, Gemma 3).
         heads_per_layer: Remaining heads of each layer after pruning (Michel et al. 2019); None for
             all. A head keeps its size, so the attention of a pruned layer is narrower.
         window: Width of the window of local layers: half of it to either side of a token (and the
             token itself; ModernBERT: 128). None: no layer is local.
-        global_every: Layer i attends to whole sequences if i is a multiple of this (ModernBERT: 3).
+        global_every: One layer of so many attends to whole sequences (ModernBERT: 3),
+        global_first: beginning with this one.
         causal: Tokens attend to themselves and earlier tokens only.
         bias: Whether the projections have biases.
     """
 
     heads: int
+    key_value_heads: int | None = None
+    head_size: int | None = None
+    normed: bool = False
     heads_per_layer: tuple[int, ...] | None = None
     window: int | None = None
     global_every: int = 1
+    global_first: int = 0
     causal: bool = False
     bias: bool = True
 
@@ -96,16 +128,18 @@ class FeedForward:
 
     Attributes:
         width: Width of its hidden layer.
-        activation: "gelu" (erf), "gelu_tanh" or "relu"; heads use the same.
+        activation: "gelu" (erf), "gelu_tanh", "relu" or "silu"; heads use the same.
         gated: The first product is twice as wide; its activated first half is multiplied by the
-            second (Shazeer 2020, GEGLU).
-        bias: Whether its products have biases.
+            second (Shazeer 2020, GEGLU and SwiGLU).
+        bias: Whether the second product has a bias.
+        up_bias: Whether the first one has.
     """
 
     width: int
     activation: str = "gelu"
     gated: bool = False
     bias: bool = True
+    up_bias: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +150,14 @@ class EmbeddingTables:
         token_types: Rows of the token type table; 0 for no table (DistilBERT).
         width: Width of all tables if it is not the hidden size (ALBERT, ELECTRA-small). A
             projection to the hidden size follows.
+        normed: Whether a norm follows the sum.
+        scaled: Whether word embeddings are multiplied by the root of the hidden size (Gemma).
     """
 
     token_types: int = 2
     width: int | None = None
+    normed: bool = True
+    scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +165,8 @@ class TextPooling:
     """The vector of a sequence that heads over sequences read.
 
     Attributes:
-        token: "cls" for the first token (the last one if attention is causal), or "mean".
+        token: "cls" for the first token (the last one if attention is causal), "last", "mean", or
+            "late" for the mean of all tokens' outputs of the pooler (EuroBERT).
         activation: Activation of the dense layer over it (the pooler); None for no such layer.
         dropout: Dropout before that layer too (RoBERTa's and ELECTRA's classifiers).
     """
@@ -144,9 +183,26 @@ class HeadTransform:
     Attributes:
         everywhere: All heads begin with it (ModernBERT).
         bias: Whether the dense layer has a bias.
+        out_bias: Whether the classifier of sequences, after it, has one.
     """
 
     everywhere: bool = False
+    bias: bool = True
+    out_bias: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordScores:
+    """How a masked-LM head scores the vocabulary.
+
+    Attributes:
+        transform: Whether it begins with the transform.
+        tied: Its matrix is the word table; otherwise it has its own (EuroBERT, NeoBERT).
+        bias: Whether each score has a bias.
+    """
+
+    transform: bool = True
+    tied: bool = True
     bias: bool = True
 
 
@@ -165,39 +221,60 @@ class DropoutRates:
     head: float = 0.1
 
 
-# Flat names of the grammar's fields, as in config.json files, options and messages: to the fields
-# that a setting gives a value to. Those of positions are distributed by `_positions`.
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "vocab_size": ("vocab_size",),
-    "hidden_size": ("hidden_size",),
-    "num_hidden_layers": ("num_hidden_layers",),
-    "num_attention_heads": ("attention.heads",),
-    "intermediate_size": ("feed_forward.width",),
-    "heads_per_layer": ("attention.heads_per_layer",),
-    "max_position_embeddings": ("positions.rows",),
-    "position_offset": ("positions.offset",),
-    "rotary_base": ("positions.base",),
-    "local_rotary_base": ("positions.local_base",),
-    "local_window": ("attention.window",),
-    "global_every": ("attention.global_every",),
-    "causal": ("attention.causal",),
-    "type_vocab_size": ("embeddings.token_types",),
-    "embedding_size": ("embeddings.width",),
-    "num_hidden_groups": ("layer_groups",),
-    "hidden_act": ("feed_forward.activation",),
-    "gated": ("feed_forward.gated",),
-    "pre_norm": ("norm.before",),
-    "biases": ("feed_forward.bias", "attention.bias", "norm.bias", "head_transform.bias"),
-    "layer_norm_eps": ("norm.eps",),
-    "pooled": ("pooling.token",),
-    "pooler": ("pooling.activation",),
-    "pooler_dropout": ("pooling.dropout",),
-    "head_transform": ("head_transform.everywhere",),
-    "hidden_dropout": ("dropout.hidden",),
-    "attention_dropout": ("dropout.attention",),
-    "head_dropout": ("dropout.head",),
-    "initializer_range": ("initializer_range",),
+# Flat names of the grammar's fields, as in config.json files, options and messages: to the field
+# that a setting gives a value to. Those of positions and norm are distributed by `_positions` and
+# `_norm`.
+SETTINGS: dict[str, str] = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "attention.heads",
+    "num_key_value_heads": "attention.key_value_heads",
+    "head_size": "attention.head_size",
+    "qk_norm": "attention.normed",
+    "intermediate_size": "feed_forward.width",
+    "heads_per_layer": "attention.heads_per_layer",
+    "max_position_embeddings": "positions.rows",
+    "position_offset": "positions.offset",
+    "rotary_base": "positions.base",
+    "local_rotary_base": "positions.local_base",
+    "rotary_scaling": "positions.scaling",
+    "local_window": "attention.window",
+    "global_every": "attention.global_every",
+    "global_first": "attention.global_first",
+    "causal": "attention.causal",
+    "type_vocab_size": "embeddings.token_types",
+    "embedding_size": "embeddings.width",
+    "embedding_norm": "embeddings.normed",
+    "embedding_scaled": "embeddings.scaled",
+    "num_hidden_groups": "layer_groups",
+    "hidden_act": "feed_forward.activation",
+    "gated": "feed_forward.gated",
+    "norm_place": "norm.place",
+    "rms_norm": "norm.rms",
+    "norm_from_one": "norm.from_one",
+    "layer_norm_eps": "norm.eps",
+    "attention_bias": "attention.bias",
+    "mlp_bias": "feed_forward.bias",
+    "up_bias": "feed_forward.up_bias",
+    "norm_bias": "norm.bias",
+    "head_bias": "head_transform.bias",
+    "out_bias": "head_transform.out_bias",
+    "lm_transform": "word_scores.transform",
+    "lm_tied": "word_scores.tied",
+    "lm_bias": "word_scores.bias",
+    "pooled": "pooling.token",
+    "pooler": "pooling.activation",
+    "pooler_dropout": "pooling.dropout",
+    "head_transform": "head_transform.everywhere",
+    "hidden_dropout": "dropout.hidden",
+    "attention_dropout": "dropout.attention",
+    "head_dropout": "dropout.head",
+    "initializer_range": "initializer_range",
 }
+
+# The settings that "biases" gives one value to.
+_BIASES = ("attention_bias", "mlp_bias", "up_bias", "norm_bias", "head_bias")
 
 # Far above any published encoder; they limit the memory that a hostile config.json can request.
 _LIMITS = {
@@ -205,16 +282,24 @@ _LIMITS = {
     "hidden_size": (1, 65_536),
     "num_hidden_layers": (1, 512),
     "num_attention_heads": (1, 1_024),
+    "num_key_value_heads": (1, 1_024),
+    "head_size": (1, 4_096),
     "intermediate_size": (1, 524_288),
     "max_position_embeddings": (1, 1_048_576),
     "type_vocab_size": (0, 1_024),
     "position_offset": (0, 1_024),
     "embedding_size": (1, 65_536),
     "global_every": (1, 512),
+    "global_first": (0, 512),
     "local_window": (0, 1_048_576),
 }
-_OPTIONAL = ("local_window", "embedding_size")
-_CHOICES = {"hidden_act": ACTIVATIONS, "pooler": POOLERS, "pooled": POOLED}
+_OPTIONAL = ("local_window", "embedding_size", "num_key_value_heads", "head_size")
+_CHOICES = {
+    "hidden_act": ACTIVATIONS,
+    "norm_place": NORM_PLACES,
+    "pooler": POOLERS,
+    "pooled": POOLED,
+}
 # The largest published base is 16 million.
 _LARGEST_ROTARY_BASE = 1e12
 
@@ -236,6 +321,7 @@ class EncoderConfig:
             (ALBERT). Layer i uses group i * groups // layers.
         pooling: The vector of a sequence.
         head_transform: Which heads begin with a transform.
+        word_scores: How a masked-LM head scores the vocabulary.
         dropout: Rates in training.
         initializer_range: Standard deviation of the truncated normal distribution of new weights.
     """
@@ -246,11 +332,12 @@ class EncoderConfig:
     attention: SelfAttention
     feed_forward: FeedForward
     positions: PositionTable | RotaryPositions = PositionTable()
-    norm: LayerNorm = LayerNorm()
+    norm: LayerNorm | RMSNorm = LayerNorm()
     embeddings: EmbeddingTables = EmbeddingTables()
     layer_groups: int | None = None
     pooling: TextPooling = TextPooling()
     head_transform: HeadTransform = HeadTransform()
+    word_scores: WordScores = WordScores()
     dropout: DropoutRates = DropoutRates()
     initializer_range: float = 0.02
 
@@ -264,14 +351,13 @@ class EncoderConfig:
             ConfigError: A value out of range or a contradiction.
         """
         values, parts = _by_part(settings)
-        positions = _positions(parts.pop("positions", {}))
         built = {name: part(**parts.get(name, {})) for name, part in _PARTS.items()}
-        return cls(**values, **built, positions=positions)
+        return cls(**values, **built)
 
     def settings(self) -> dict[str, Any]:
         """Return the flat settings, from which `of` builds the same configuration."""
         values = {}
-        for name, (path, *_) in SETTINGS.items():
+        for name, path in SETTINGS.items():
             part, _, own = path.rpartition(".")
             values[name] = getattr(getattr(self, part) if part else self, own, None)
         return values
@@ -279,10 +365,8 @@ class EncoderConfig:
     def changed(self, **settings: Any) -> EncoderConfig:
         """Return a copy with other values for some of the flat settings."""
         values, parts = _by_part(settings)
-        if (positions := parts.pop("positions", None)) is not None:
-            values["positions"] = _positions({**asdict(self.positions), **positions})
         for name, of in parts.items():
-            values[name] = replace(getattr(self, name), **of)
+            values[name] = _PARTS[name](**{**asdict(getattr(self, name)), **of})
         return replace(self, **values)
 
     def differing(self, other: EncoderConfig) -> list[str]:
@@ -296,7 +380,9 @@ class EncoderConfig:
 
     def is_local(self, index: int) -> bool:
         """Return whether layer `index` attends within the window only."""
-        return self.attention.window is not None and index % self.attention.global_every != 0
+        attention = self.attention
+        is_global = index % attention.global_every == attention.global_first
+        return attention.window is not None and not is_global
 
     def heads_of(self, index: int) -> int:
         """Return A, the number of heads of layer `index`."""
@@ -305,8 +391,13 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
-        """D = H / heads."""
-        return self.hidden_size // self.attention.heads
+        """D, the width of a head; H / heads in most families."""
+        return self.attention.head_size or self.hidden_size // self.attention.heads
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether sublayers normalise their inputs; the last layer's output is normalised then."""
+        return self.norm.place != "after"
 
     @property
     def table_size(self) -> int:
@@ -327,7 +418,7 @@ class EncoderConfig:
         values = self.settings()
         _check_ranges(values)
         heads, groups = self.attention.heads, self.layer_groups
-        if self.hidden_size % heads:
+        if self.hidden_size % heads and self.attention.head_size is None:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {heads}."
             )
@@ -340,13 +431,18 @@ class EncoderConfig:
         if groups is not None and not 1 <= groups <= self.num_hidden_layers:
             raise ConfigError(f"num_hidden_groups {groups} is not in 1..{self.num_hidden_layers}.")
         shares = self.num_groups < self.num_hidden_layers
-        if self.norm.before and shares:
-            # The first layer has one LayerNorm less than the others.
+        if self.pre_norm and shares:
+            # The first layer may have one norm less than the others.
             raise ConfigError(
-                f"num_hidden_groups {groups} with pre_norm: layers that share their weights are "
-                "post-norm only."
+                f"num_hidden_groups {groups} with norm_place {self.norm.place}: layers that share "
+                "their weights are post-norm only."
             )
-        counts = self.attention.heads_per_layer
+        counts, shared_heads = self.attention.heads_per_layer, self.attention.key_value_heads
+        if shared_heads is not None and (heads % shared_heads or counts is not None):
+            raise ConfigError(
+                f"num_key_value_heads {shared_heads} does not divide num_attention_heads {heads}, "
+                "or heads were removed, which only works if each has its own keys and values."
+            )
         if counts is not None and shares:
             raise ConfigError("heads_per_layer: layers that share their weights cannot be pruned.")
         if counts is not None and not (
@@ -373,40 +469,59 @@ class EncoderConfig:
             )
 
 
-_PARTS: dict[str, Any] = {
+def _positions(
+    base: float | None = None,
+    local_base: float | None = None,
+    offset: int = 0,
+    scaling: float = 1.0,
+    **rest: Any,
+) -> PositionTable | RotaryPositions:
+    """Choose the position scheme: rotary if there is a base, else a table."""
+    if base is None:
+        if local_base is not None:
+            raise ConfigError("local_rotary_base is given, but no rotary_base.")
+        return PositionTable(offset=offset, **rest)
+    if offset:
+        raise ConfigError(f"position_offset is {offset}; rotary positions begin at 0.")
+    scaling = 1.0 if scaling is None else scaling
+    return RotaryPositions(base=base, local_base=local_base, scaling=scaling, **rest)
+
+
+def _norm(
+    rms: bool = False, bias: bool = True, from_one: bool = False, **rest: Any
+) -> LayerNorm | RMSNorm:
+    """Choose the norm; the biases of an RMSNorm, which has none, are not asked for."""
+    if rms:
+        return RMSNorm(from_one=bool(from_one), **rest)
+    return LayerNorm(bias=bias, **rest)
+
+
+_PARTS: dict[str, Callable[..., Any]] = {
     "attention": SelfAttention,
     "feed_forward": FeedForward,
-    "norm": LayerNorm,
+    "positions": _positions,
+    "norm": _norm,
     "embeddings": EmbeddingTables,
     "pooling": TextPooling,
     "head_transform": HeadTransform,
+    "word_scores": WordScores,
     "dropout": DropoutRates,
 }
 
 
 def _by_part(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the values of EncoderConfig's own fields, and those of each part's fields."""
+    settings = dict(settings)
+    if "biases" in settings:
+        settings = dict.fromkeys(_BIASES, settings.pop("biases")) | settings
     if unknown := settings.keys() - SETTINGS:
         raise TypeError(f"EncoderConfig has no settings {sorted(unknown)}")
     values: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        for path in SETTINGS[name]:
-            part, _, own = path.rpartition(".")
-            (parts.setdefault(part, {}) if part else values)[own] = value
+        part, _, own = SETTINGS[name].rpartition(".")
+        (parts.setdefault(part, {}) if part else values)[own] = value
     return values, parts
-
-
-def _positions(values: dict[str, Any]) -> PositionTable | RotaryPositions:
-    """Choose the position scheme: rotary if there is a base, else a table."""
-    base, local_base = values.pop("base", None), values.pop("local_base", None)
-    if base is None:
-        if local_base is not None:
-            raise ConfigError("local_rotary_base is given, but no rotary_base.")
-        return PositionTable(**values)
-    if offset := values.pop("offset", 0):
-        raise ConfigError(f"position_offset is {offset}; rotary positions begin at 0.")
-    return RotaryPositions(base=base, local_base=local_base, **values)
 
 
 def _check_ranges(values: Mapping[str, Any]) -> None:
@@ -420,7 +535,7 @@ def _check_ranges(values: Mapping[str, Any]) -> None:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise ConfigError(f"{name} {values[name]!r} is not one of {list(choices)}.")
-    for name in ("rotary_base", "local_rotary_base"):
+    for name in ("rotary_base", "local_rotary_base", "rotary_scaling"):
         base = values[name]
         if base is not None and not 1.0 <= base <= _LARGEST_ROTARY_BASE:
             raise ConfigError(f"{name} is {base!r}; it must be from 1 to {_LARGEST_ROTARY_BASE}.")

@@ -28,6 +28,7 @@ _FUSED = {
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
     "relu": ("relu", ""),
+    "silu": ("swish", ""),
 }
 # Smaller layers stay with torch's product: there is little to gain, and its sums have the order of
 # other tools, to the last bit.
@@ -44,7 +45,7 @@ _FLOAT32_ERROR = 1e-6
 
 
 def activate(values: Tensor, name: str | None) -> Tensor:
-    """Apply an activation: gelu (erf form), gelu_tanh, relu, tanh, or None for none.
+    """Apply an activation: gelu (erf form), gelu_tanh, relu, silu, tanh, or None for none.
 
     BERT's published weights mean the erf form; Google's repository switched to the tanh form on
     2019-02-07.
@@ -57,6 +58,8 @@ def activate(values: Tensor, name: str | None) -> Tensor:
         return F.gelu(values, approximate="tanh")
     if name == "relu":
         return F.relu(values)
+    if name == "silu":
+        return F.silu(values)
     if name == "tanh":
         return torch.tanh(values)
     raise ValueError(f"no activation {name!r}")
@@ -71,7 +74,7 @@ def dense(rows_TK: Tensor, layer: nn.Module, activation: str | None = None) -> T
     return cut(_dense(fill_up(rows_TK), layer, activation), len(rows_TK))
 
 
-def linear(rows_TK: Tensor, weight_NK: Tensor, bias_N: Tensor) -> Tensor:
+def linear(rows_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Compute rows @ weight.T + bias, (T, N), for a weight that belongs to another module."""
     return cut(F.linear(fill_up(rows_TK), weight_NK, bias_N), len(rows_TK))
 

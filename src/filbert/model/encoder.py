@@ -6,6 +6,7 @@ for, A heads, D head size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,19 +14,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
 from filbert.model.attention import AttentionPlan, attend
-from filbert.model.config import EncoderConfig, PositionTable, RotaryPositions
+from filbert.model.config import EncoderConfig, LayerNorm, PositionTable, RotaryPositions
 from filbert.model.cpu import activate, cut, dense, dropout, fill_up
-from filbert.model.pooling import mean_of_sequences, standing_rows
+from filbert.model.pooling import mean_of_sequences, row_read
 from filbert.model.positions import rotary_angles
 
 
-def new_norm(width: int, config: EncoderConfig) -> nn.LayerNorm:
-    """Create a LayerNorm of the encoder."""
-    return nn.LayerNorm(width, eps=config.norm.eps, bias=config.norm.bias)
+class RMSNormFromOne(nn.RMSNorm):
+    """An RMSNorm whose weights are differences from 1, so that weight decay draws them to 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the normalised rows, (..., H)."""
+        return F.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
+
+
+def new_norm(width: int, config: EncoderConfig) -> nn.Module:
+    """Create a norm of the encoder."""
+    norm = config.norm
+    if isinstance(norm, LayerNorm):
+        return nn.LayerNorm(width, eps=norm.eps, bias=norm.bias)
+    return (RMSNormFromOne if norm.from_one else nn.RMSNorm)(width, eps=norm.eps)
 
 
 class InputEmbeddings(nn.Module):
@@ -42,7 +55,7 @@ class InputEmbeddings(nn.Module):
         self.word = nn.Embedding(config.vocab_size, width)
         self.position = nn.Embedding(positions.rows, width) if has_table else None
         self.token_type = nn.Embedding(types, width) if types else None
-        self.norm = new_norm(width, config)
+        self.norm = new_norm(width, config) if config.embeddings.normed else nn.Identity()
         self.project = nn.Linear(width, config.hidden_size) if config.embeddings.width else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
@@ -53,6 +66,9 @@ class InputEmbeddings(nn.Module):
     def normed(self, batch: PackedBatch) -> Tensor:
         """Compute the same before dropout and projection, (T, E)."""
         sum_TE = self.word(batch.input_ids)
+        if self.config.embeddings.scaled:
+            # Rounded to the dtype of the weights first, as in pre-training.
+            sum_TE = sum_TE * torch.tensor(math.sqrt(self.config.hidden_size)).to(sum_TE.dtype)
         if self.token_type is not None:
             sum_TE = sum_TE + self.token_type(batch.token_type_ids)
         if self.position is not None:
@@ -64,10 +80,39 @@ class InputEmbeddings(nn.Module):
 DENSE = ("qkv", "attention_out", "up", "down")
 
 
-class Layer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm.
+class Heads(nn.Module):
+    """Queries, keys and values as a layer's product gives them, laid out by heads.
 
-    LayerNorm comes after the sum (post-norm), or with `norm.before` before each of the two.
+    The heads of keys and values are repeated where several heads of queries share them: attention
+    is a tenth of a layer, and its other parts know one layout.
+    """
+
+    def __init__(self, config: EncoderConfig, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.size = num_heads, config.head_size
+        self.num_shared = config.attention.key_value_heads or num_heads
+        normed = config.attention.normed
+        self.query_norm = new_norm(self.size, config) if normed else None
+        self.key_norm = new_norm(self.size, config) if normed else None
+
+    def forward(self, qkv_TN: Tensor) -> Tensor:
+        """Lay out rows as (T, 3, A, D), and normalise the queries and keys of each head."""
+        if self.query_norm is None and self.num_shared == self.num_heads:
+            return qkv_TN.view(-1, 3, self.num_heads, self.size)
+        heads = qkv_TN.view(len(qkv_TN), -1, self.size)
+        widths = [self.num_heads, self.num_shared, self.num_shared]
+        query, key, value = torch.split(heads, widths, 1)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        each = self.num_heads // self.num_shared
+        repeated = (part.repeat_interleave(each, 1) for part in (key, value))
+        return torch.stack((query, *repeated), 1)
+
+
+class Layer(nn.Module):
+    """Self-attention and a feed-forward network, each with a residual connection and a norm.
+
+    The norm comes after the sum (post-norm), before each of the two, or on both sides of them.
     Source: Xiong et al. 2020, figure 1.
     """
 
@@ -78,16 +123,21 @@ class Layer(nn.Module):
         width, wide = config.hidden_size, feed_forward.width
         self.num_heads = config.heads_of(index)
         mixed = self.num_heads * config.head_size
+        self.heads = Heads(config, self.num_heads)
         # One product for query, key and value, in this order, head by head.
-        self.qkv = nn.Linear(width, 3 * mixed, bias=attention.bias)
+        shared = self.heads.num_shared * config.head_size
+        self.qkv = nn.Linear(width, mixed + 2 * shared, bias=attention.bias)
         self.attention_out = nn.Linear(mixed, width, bias=attention.bias)
-        has_norm = index > 0 or not config.norm.before
+        has_norm = index > 0 or not (config.pre_norm and config.embeddings.normed)
         self.attention_norm = new_norm(width, config) if has_norm else nn.Identity()
         # One product too: the activated half, then the gate.
         up_width = 2 * wide if feed_forward.gated else wide
-        self.up = nn.Linear(width, up_width, bias=feed_forward.bias)
+        self.up = nn.Linear(width, up_width, bias=feed_forward.up_bias)
         self.down = nn.Linear(wide, width, bias=feed_forward.bias)
         self.norm = new_norm(width, config)
+        both = config.norm.place == "both"
+        self.attention_norm_after = new_norm(width, config) if both else nn.Identity()
+        self.norm_after = new_norm(width, config) if both else nn.Identity()
 
     def forward(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None = None) -> Tensor:
         """Compute the layer's output, (T, H), or only its rows `at`, int64 (K,): (K, H).
@@ -96,15 +146,16 @@ class Layer(nn.Module):
         attention a tenth of a layer, which does not pay for a second product.
         """
         residual = hidden_TH if at is None else hidden_TH[at]
-        if self.config.norm.before:
-            hidden = residual + self._attention(self.attention_norm(hidden_TH), plan, at)
-            return hidden + self._feed_forward(self.norm(hidden))
+        if self.config.pre_norm:
+            mixed = self._attention(self.attention_norm(hidden_TH), plan, at)
+            hidden = residual + self.attention_norm_after(mixed)
+            return hidden + self.norm_after(self._feed_forward(self.norm(hidden)))  # type: ignore[no-any-return]
         hidden = self.attention_norm(residual + self._attention(hidden_TH, plan, at))
         return self.norm(hidden + self._feed_forward(hidden))  # type: ignore[no-any-return]
 
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         rates = self.config.dropout
-        qkv = dense(hidden_TH, self.qkv).view(-1, 3, self.num_heads, self.config.head_size)
+        qkv = self.heads(dense(hidden_TH, self.qkv))
         mixed = attend(qkv, plan, rates.attention if self.training else 0.0).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
         return dropout(mixed, rates.hidden, self.training)
@@ -154,9 +205,10 @@ def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, At
     far_angles = near_angles = None
     if isinstance(positions, RotaryPositions):
         ids_T, size = fill_up(batch.position_ids), config.head_size
-        far_angles = near_angles = rotary_angles(ids_T, size, positions.base)
+        scaling = positions.scaling
+        far_angles = near_angles = rotary_angles(ids_T, size, positions.base, scaling)
         if window is not None and positions.local_base is not None:
-            near_angles = rotary_angles(ids_T, size, positions.local_base)
+            near_angles = rotary_angles(ids_T, size, positions.local_base, scaling)
     far = AttentionPlan(batch, None, far_angles, causal)
     return far, far if window is None else AttentionPlan(batch, window // 2, near_angles)
 
@@ -173,7 +225,7 @@ class Encoder(nn.Module):
         width = config.hidden_size
         self.embeddings = InputEmbeddings(config)
         self.layers = new_layers(config)
-        self.final_norm = new_norm(width, config) if config.norm.before else nn.Identity()
+        self.final_norm = new_norm(width, config) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(width, width) if config.pooling.activation else None
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
@@ -199,8 +251,11 @@ class Encoder(nn.Module):
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
         """Compute one vector per sequence, (S, H): a token or the mean, then the pooler if any."""
-        if self.config.pooling.token == "cls":
-            rows = standing_rows(batch, causal=self.config.attention.causal)
+        token = self.config.pooling.token
+        if token == "late":
+            return mean_of_sequences(self.through_pooler(hidden_TH), batch.cu_seqlens)
+        rows = row_read(batch, token, causal=self.config.attention.causal)
+        if rows is not None:
             return self.through_pooler(hidden_TH[rows])
         return self.through_pooler(mean_of_sequences(hidden_TH, batch.cu_seqlens))
 
@@ -214,7 +269,7 @@ class Encoder(nn.Module):
 
 
 def initialize(module: nn.Module, std: float) -> None:
-    """Draw new weights in place: normal cut at two deviations, biases 0, LayerNorm 1 and 0.
+    """Draw new weights in place: normal cut at two deviations, biases 0, norms 1 and 0.
 
     Source: google-research/bert, modeling.py, create_initializer
     (truncated_normal_initializer, 0.02). A GRU is initialised as in Keras, by its own widths:
@@ -233,10 +288,10 @@ def initialize(module: nn.Module, std: float) -> None:
                 draw = nn.init.orthogonal_ if "_hh_" in name else nn.init.xavier_uniform_
                 for gate in weights.data.chunk(3):
                     draw(gate)
-        if isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            (nn.init.zeros_ if isinstance(part, RMSNormFromOne) else nn.init.ones_)(part.weight)
+        if isinstance(part, nn.LayerNorm) and part.bias is not None:
+            nn.init.zeros_(part.bias)
 
 
 # Inner states, by hooks: the forward pass itself does not know about them.
@@ -248,7 +303,8 @@ class Trace:
 
     Attributes:
         hidden: Outputs of the layers, (T, H).
-        qkv: Queries, keys and values, (T, 3, A, D), before the rotation of rotary positions.
+        qkv: Queries, keys and values, (T, 3, A, D), normalised where the model does so, before the
+            rotation of rotary positions.
         plans: The attention plans.
     """
 
@@ -267,7 +323,6 @@ def traced(encoder: Encoder, hidden: Collection[int], qkv: Collection[int]) -> I
         qkv: Layers, 1 to L, whose queries, keys and values are recorded.
     """
     trace = Trace()
-    size = encoder.config.head_size
     # Several layers may share their parameters, so layers are counted as they run.
     number = num_tokens = 0
 
@@ -283,7 +338,7 @@ def traced(encoder: Encoder, hidden: Collection[int], qkv: Collection[int]) -> I
 
     def projected(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if number in qkv:
-            trace.qkv[number] = cut(output, num_tokens).view(num_tokens, 3, -1, size)
+            trace.qkv[number] = cut(output, num_tokens)
 
     def ended(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if number in hidden:
@@ -295,8 +350,8 @@ def traced(encoder: Encoder, hidden: Collection[int], qkv: Collection[int]) -> I
             hooks.callback(layer.register_forward_pre_hook(begun).remove)
             hooks.callback(layer.register_forward_hook(ended).remove)
             if qkv:
-                product: Any = layer.qkv
-                hooks.callback(product.register_forward_hook(projected).remove)
+                heads: Any = layer.heads
+                hooks.callback(heads.register_forward_hook(projected).remove)
         yield trace
 
 

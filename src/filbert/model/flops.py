@@ -29,7 +29,10 @@ def forward_flops(
     layers = range(config.num_hidden_layers)
     # What all heads of a layer give together; less than the width where some were pruned.
     mixed = [config.heads_of(layer) * config.head_size for layer in layers]
-    per_token = 4 * width * sum(mixed) + len(layers) * matrices * width * wide
+    # Keys and values of fewer heads; those of a pruned layer have all that are left.
+    heads, shared = config.attention.heads, config.attention.key_value_heads
+    each = 2 + 2 * (shared or heads) / heads
+    per_token = round(each * width * sum(mixed)) + len(layers) * matrices * width * wide
     if config.embeddings.width:
         per_token += table * width
     # Scores and the weighted sum: every token with every token of its sequence or of its window, or

@@ -15,7 +15,7 @@ from filbert.batch import PackedBatch
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import dense, dropout, linear
 from filbert.model.encoder import Encoder, initialize, new_norm
-from filbert.model.pooling import pool, standing_rows
+from filbert.model.pooling import pool, row_read
 
 
 class HeadInput(NamedTuple):
@@ -63,7 +63,7 @@ class Head(nn.Module):
         super().__init__()
         self.config = config
         self.transform: nn.Linear | None = None
-        self.norm: nn.LayerNorm | None = None
+        self.norm: nn.Module | None = None
         if transform_to is not None:
             bias = config.head_transform.bias
             self.transform = nn.Linear(config.hidden_size, transform_to, bias=bias)
@@ -88,6 +88,8 @@ class Head(nn.Module):
 class MaskedLMHead(Head):
     """Scores over the vocabulary at the rows asked for, (K, V).
 
+    The matrix is the word table, or that of `scores` in a few families.
+
     Rows are selected before the projection: at 15 % masking this saves most of its cost.
 
     Source: Devlin et al. 2019, section 3.1, task 1.
@@ -96,12 +98,19 @@ class MaskedLMHead(Head):
     per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, config.table_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        scores = config.word_scores
+        super().__init__(config, config.table_size if scores.transform else None)
+        self.scores: nn.Linear | None = None
+        if not scores.tied:
+            self.scores = nn.Linear(config.table_size, config.vocab_size, bias=scores.bias)
+        has_bias = scores.tied and scores.bias
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
 
     def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute unnormalised log-probabilities, (K, V)."""
         rows = self.transformed(features.rows(at))
+        if self.scores is not None:
+            return dense(rows, self.scores)
         return linear(rows, features.word_table_VE, self.bias)
 
 
@@ -154,9 +163,9 @@ class DiscriminatorHead(Head):
 class _TaskHead(Head):
     """A head of C outputs, after the transform with which all heads of some families begin."""
 
-    def __init__(self, config: EncoderConfig, num_outputs: int) -> None:
+    def __init__(self, config: EncoderConfig, num_outputs: int, *, bias: bool = True) -> None:
         super().__init__(config, config.hidden_size if config.head_transform.everywhere else None)
-        self.out = nn.Linear(config.hidden_size, num_outputs)
+        self.out = nn.Linear(config.hidden_size, num_outputs, bias=bias)
 
 
 class SequenceHead(_TaskHead):
@@ -164,6 +173,9 @@ class SequenceHead(_TaskHead):
 
     reads_pooled = True
     reads_tokens = False
+
+    def __init__(self, config: EncoderConfig, num_outputs: int) -> None:
+        super().__init__(config, num_outputs, bias=config.head_transform.out_bias)
 
     def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (S, C)."""
@@ -275,8 +287,9 @@ class Model(nn.Module):
             return self.read(encoder(batch), batch, at)
         if head.per_token and at is not None:
             return self.read(encoder(batch, at), batch)
-        if not head.reads_tokens and self.config.pooling.token == "cls":
-            rows_SH = encoder(batch, standing_rows(batch, causal=self.config.attention.causal))
+        rows = row_read(batch, self.config.pooling.token, causal=self.config.attention.causal)
+        if not head.reads_tokens and rows is not None:
+            rows_SH = encoder(batch, rows)
             return self._logits(rows_SH, encoder.through_pooler(rows_SH), batch)
         return self.read(encoder(batch), batch, at)
 

@@ -24,16 +24,31 @@ class Angles(NamedTuple):
     sin: Tensor
 
 
-def rotary_angles(position_ids_T: Tensor, head_size: int, base: float) -> Angles:
+def rotary_frequencies(head_size: int, base: float, scaling: float, device: Any = None) -> Tensor:
+    """Compute 1 / base ** (2 i / D) for pair i, float32 (D / 2,).
+
+    A factor `scaling` slows every pair down by scaling ** (2 (i + 1) / D): the slowest completely,
+    the fastest hardly, so that neighbours stay apart at lengths that pre-training has not seen.
+
+    Source: the modelling code of Alibaba-NLP/new-impl ("ntk"); scaling 1 is Su et al. 2021.
+    """
+    pairs = torch.arange(0, head_size, 2, dtype=torch.float32, device=device)
+    slower: float = scaling ** (2 / head_size)
+    return 1.0 / torch.pow(base * scaling, pairs / head_size) / slower
+
+
+def rotary_angles(
+    position_ids_T: Tensor, head_size: int, base: float, scaling: float = 1.0
+) -> Angles:
     """Compute the angle p / base ** (2 i / D) of position p and pair i.
 
     Args:
         position_ids_T: int64 (T,).
         head_size: D, even.
         base: Of the geometric series of frequencies; larger for longer sequences.
+        scaling: As for `rotary_frequencies`.
     """
-    pairs = torch.arange(0, head_size, 2, dtype=torch.float32, device=position_ids_T.device)
-    frequencies = 1.0 / base ** (pairs / head_size)
+    frequencies = rotary_frequencies(head_size, base, scaling, position_ids_T.device)
     angles = (position_ids_T.float()[:, None] * frequencies)[:, None, None, :]
     return Angles(angles.cos(), angles.sin())
 

@@ -79,9 +79,7 @@ class Generator(nn.Module):
         narrow = config.embeddings.width is not None
         self.project = nn.Linear(config.table_size, config.hidden_size) if narrow else None
         self.layers = new_layers(config)
-        self.final_norm = (
-            new_norm(config.hidden_size, config) if config.norm.before else nn.Identity()
-        )
+        self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
         self.head = MaskedLMHead(config)
 
     def forward(self, tables: InputEmbeddings, batch: PackedBatch, at: Tensor) -> Tensor:

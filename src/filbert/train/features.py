@@ -17,7 +17,7 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
 from filbert.inference.forward import default_max_tokens, encode, forward
 from filbert.model.heads import Model
-from filbert.model.pooling import standing_rows
+from filbert.model.pooling import row_read
 from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 from filbert.train.base_model import is_encoder_frozen
@@ -98,7 +98,9 @@ def frozen_features(
 def one_only(model: Model) -> bool:
     """Whether the head reads only one token of a sequence: the first or the last."""
     return (
-        model.head is not None and model.head.reads_pooled and model.config.pooling.token == "cls"
+        model.head is not None
+        and model.head.reads_pooled
+        and model.config.pooling.token in ("cls", "last")
     )
 
 
@@ -120,7 +122,8 @@ def compute_features(
     only_one = one_only(model)
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        at = standing_rows(batch, causal=model.config.attention.causal) if only_one else None
+        token, causal = model.config.pooling.token, model.config.attention.causal
+        at = row_read(batch, token, causal=causal) if only_one else None
         return (encode(model, batch, at),)
 
     states: dict[int, Tensor] = {}
