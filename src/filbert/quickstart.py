@@ -9,7 +9,6 @@ from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.compare.classifiers import WordCounts, fit_linear, joined
 from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
@@ -21,15 +20,12 @@ from filbert.report.table import model_name
 from filbert.tasks.base import Prediction, TaskOptions, task_class
 from filbert.tasks.rows import RowCheck, read_task_rows
 from filbert.train.finetune import finetune
+from filbert.train.linear import TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 
 # Two passes at 128 tokens: a few minutes on two cores.
 OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
-
-BASELINE = "TF-IDF + logistic regression"
-# The strength that is best on this sample's dev rows; it is not searched each time.
-STRENGTH = 10.0
 
 SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")}
 
@@ -75,7 +71,7 @@ def quickstart(
     options = FinetuneOptions.from_keywords(given | paths | OPTIONS)
     # `check_sample` has printed the findings.
     facts = finetune(options, prints_findings=False)
-    say("baseline: TF-IDF + logistic regression on the same rows")
+    say(f"baseline: {TFIDF} on the same rows")
     rows, baseline, predictions = _baseline(options)
     scores = Path("predictions") / "test.tfidf.jsonl"
     _write_scores(out / scores, rows, predictions)
@@ -99,13 +95,13 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
         WordCounts(texts),
         train=(texts, rows["train"]),
         dev=rows["dev"],
-        strength=STRENGTH,
+        strength=USUAL_STRENGTH,
         started=started,
     )
     predictions = fitted.predict_rows(rows["test"])
     gold = [task.gold(row) for row in rows["test"]]
     facts = {
-        "name": BASELINE,
+        "name": TFIDF,
         "metrics": fitted.task.metrics(gold, predictions),
         "seconds": seconds,
         "parameters": fitted.num_parameters,
@@ -120,10 +116,10 @@ def _compared(out: Path, facts: dict[str, Any], baseline: list[Prediction]) -> d
     name = model_name(facts)
     return side_by_side(
         [row["gold"] for row in model],
-        {name: model, BASELINE: baseline},
+        {name: model, TFIDF: baseline},
         {
             name: facts["metrics"]["test"]["threshold"],
-            BASELINE: facts["baselines"][0]["metrics"]["threshold"],
+            TFIDF: facts["baselines"][0]["metrics"]["threshold"],
         },
         positive=facts["positive"],
     )

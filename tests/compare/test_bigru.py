@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.compare.classifiers import BiGRU, Network, fit_bigru, joined
+from filbert.compare.classifiers import BiGRU, Network, fit_bigru
 from filbert.compare.contestants import ContestantRun, run_contestant
 from filbert.compare.recipe import BIGRU
 from filbert.data.columns import ColumnNames
@@ -16,6 +16,7 @@ from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.tasks.rows import read_task_rows
+from filbert.train.linear import joined
 
 SMALL = BIGRU | {"dim": 8, "hidden": 6, "min_count": 1, "lr": 0.02, "batch_size": 16}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.compare.classifiers import WordCounts, WordMeans, fit_linear, joined
+from filbert.compare.classifiers import WordMeans
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
+from filbert.train.linear import WordCounts, fit_linear, joined
 
 
 @pytest.fixture(scope="module")
@@ -94,17 +95,17 @@ def test_a_text_without_a_known_word_has_an_answer(rows, task):
 
 def test_training_texts_without_a_repeated_word_are_refused():
     with pytest.raises(ConfigError, match="No word occurs in 2 of the 2 training texts"):
-        WordCounts(["one two", "three four"])
+        WordCounts(["one two", "three four"], min_df=2)
 
 
 def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, monkeypatch):
     """Time stands still but for a second in each fit."""
     from sklearn.linear_model import LogisticRegression
 
-    from filbert.compare import classifiers
+    from filbert.train import linear
 
     now = [0.0]
-    monkeypatch.setattr(classifiers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
     real = LogisticRegression.fit
 
     def slow(self, *given):

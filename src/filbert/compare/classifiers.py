@@ -1,6 +1,6 @@
-"""Text classifiers without attention: linear models on TF-IDF or word vectors, and a BiGRU.
+"""Word vectors for linear classifiers, and a BiGRU: text classifiers without attention.
 
-N rows, F features, C classes; S texts in a batch, T words of the longest, E width of the word
+N rows, F features; S texts in a batch, T words of the longest, E width of the word
 vectors, H hidden size.
 
 Sources: Cho et al. 2014, section 2.3 (GRU); Tompson et al. 2015, section 3.2 (SpatialDropout).
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,75 +27,21 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import text_of
 from filbert.data.word_vectors import read_vectors
 from filbert.errors import ConfigError, InputError, RunError
 from filbert.tasks.base import Prediction, Task, task_to_dict
+from filbert.train.linear import dev_score, joined, words_of
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
 
-# Inverse regularisation strengths; the best on dev is chosen.
-STRENGTHS = (1.0, 10.0, 100.0)
-_LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
 # Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
 # their own, and so are punctuation marks.
 _WORD = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+|([^\w\s])\1{0,2}")
 _PADDING, _UNKNOWN = 0, 1
-# Rows per batch in prediction, of a linear model and of a BiGRU.
-_CHUNK, _BATCH = 512, 256
+# Rows per batch in prediction.
+_BATCH = 256
 _SPREAD = 0.1  # standard deviation of word vectors that are drawn without a file
-
-
-class FeatureExtractor(Protocol):
-    """Converts texts to a feature matrix."""
-
-    def of(self, texts: Sequence[str]) -> Any:
-        """Return a SciPy matrix or an array, float (N, F)."""
-        ...
-
-    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add its content to linear.json and linear.safetensors."""
-        ...
-
-
-class WordCounts:
-    """TF-IDF of words and word n-grams.
-
-    Args:
-        texts: Training texts.
-        ngrams: Longest n-gram.
-        min_df: Texts that an n-gram must occur in.
-    """
-
-    def __init__(self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        self.ngrams, self.min_df = ngrams, min_df
-        self._vectorizer = TfidfVectorizer(
-            lowercase=True,
-            ngram_range=(1, ngrams),
-            min_df=min_df,
-            sublinear_tf=True,
-            strip_accents="unicode",
-        )
-        try:
-            self._vectorizer.fit(texts)
-        except ValueError as error:
-            raise ConfigError(
-                f"No word occurs in {min_df} of the {len(texts)} training texts. Give more rows or "
-                "a smaller min_df."
-            ) from error
-
-    def of(self, texts: Sequence[str]) -> Any:
-        """Return rows of unit length."""
-        return self._vectorizer.transform(texts)
-
-    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add the vocabulary to the JSON and the weights to the tensors."""
-        facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
-        facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
-        tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
 
 
 class WordMeans:
@@ -132,6 +78,11 @@ class WordMeans:
         scaled: np.ndarray = (self._raw(texts) - self.mean) / self.deviation
         return scaled
 
+    @property
+    def num_parameters(self) -> int:
+        """Number of values in the table."""
+        return int(self.table.size)
+
     def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
         """Add the words to the JSON and the vectors to the tensors."""
         facts |= {"features": "word means", "words": self.words}
@@ -144,156 +95,6 @@ class WordMeans:
             if known:
                 raw[at] = self.table[known].mean(0)
         return raw
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A fitted linear classifier, created by `fit_linear`.
-
-    Attributes:
-        task: With labels and, after `calibrated`, threshold and temperature.
-        features: Converts texts.
-        weights: float64 (C, F).
-        bias: float64 (C,).
-        strength: Inverse regularisation strength.
-        cleaning: Applied to texts first.
-    """
-
-    task: Task
-    features: FeatureExtractor
-    weights: np.ndarray
-    bias: np.ndarray
-    strength: float
-    cleaning: Cleaning | None = None
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of learned weights and of values in the table of vectors."""
-        table = self.features.table.size if isinstance(self.features, WordMeans) else 0
-        # For two classes the first row is all zeros.
-        rows = self.weights[1:] if len(self.weights) == 2 else self.weights
-        return int(rows.size + len(rows) + table)
-
-    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
-        """Return predictions in the shape of all tasks, in order."""
-        predictions: list[Prediction] = []
-        for start in range(0, len(rows), _CHUNK):
-            part = rows[start : start + _CHUNK]
-            texts = [joined(row, self.cleaning) for row in part]
-            logits = self._logits(self.features.of(texts))
-            predictions += self.task.decode(logits, _examples(texts))
-        return predictions
-
-    def calibrated(self, rows: Sequence[Row]) -> Linear:
-        """Return the same model with temperature and threshold fitted on dev rows."""
-        texts = [joined(row, self.cleaning) for row in rows]
-        gold = [self.task.gold(row) for row in rows]
-        logits = self._logits(self.features.of(texts))
-        return replace(self, task=self.task.calibrate(gold, logits, _examples(texts)))
-
-    def save(self, folder: Path) -> None:
-        """Write linear.json and linear.safetensors, which contain no code."""
-        from safetensors.numpy import save_file
-
-        tensors = {"weights": self.weights, "bias": self.bias}
-        facts: dict[str, Any] = {
-            "task": task_to_dict(self.task),
-            "C": self.strength,
-            "cleaning": None if self.cleaning is None else self.cleaning.names,
-        }
-        self.features.save(facts, tensors)
-        folder.mkdir(parents=True, exist_ok=True)
-        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-        save_file(contiguous, folder / "linear.safetensors")
-        (folder / "linear.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
-
-    def _logits(self, features: Any) -> list[torch.Tensor]:
-        scores = features @ self.weights.T + self.bias
-        return list(torch.from_numpy(np.asarray(scores, dtype=np.float64)))
-
-
-def fit_linear(
-    task: Task,
-    features: FeatureExtractor,
-    *,
-    train: tuple[Sequence[str], Sequence[Row]],
-    dev: Sequence[Row],
-    strength: float | None = None,
-    cleaning: Cleaning | None = None,
-    started: float | None = None,
-) -> tuple[Linear, float]:
-    """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
-
-    Args:
-        task: Has the labels.
-        features: Fitted on `train`.
-        train: Cleaned texts and their labelled rows.
-        dev: Labelled rows.
-        strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
-            selection metric on dev.
-        cleaning: Applied to all texts.
-        started: Value of time.perf_counter() before training was prepared; by default now.
-
-    Returns:
-        The classifier, and the seconds of the preparation and of its own fit, without the other
-        strengths and without dev.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    started = time.perf_counter() if started is None else started
-    texts, rows = train
-    matrix = features.of(texts)
-    gold, wanted = ([task.gold(row) for row in part] for part in (rows, dev))
-    preparing = time.perf_counter() - started
-    best: tuple[float, Linear, float] | None = None
-    for tried in STRENGTHS if strength is None else (strength,):
-        started = time.perf_counter()
-        classifier = LogisticRegression(C=tried, max_iter=1000)
-        classifier.fit(matrix, gold)
-        weights, bias = _full(classifier, task.spec.num_labels or 0)
-        seconds = preparing + time.perf_counter() - started
-        fitted = Linear(task, features, weights, bias, tried, cleaning)
-        value = _dev_score(task, wanted, fitted.predict_rows(dev))
-        if best is None or value > best[0]:
-            best = (value, fitted, seconds)
-    assert best is not None
-    return best[1].calibrated(dev), best[2]
-
-
-def _dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
-    """Return the metric that models are selected by; minus infinity if it is undefined."""
-    score = task.metrics(gold, predictions)[task.spec.selection_metric]
-    return -math.inf if score is None else float(score)
-
-
-def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights (C, F) and bias (C,); a label without a training row is never predicted."""
-    weights = np.zeros((num_labels, classifier.coef_.shape[1]))
-    bias = np.full(num_labels, -30.0)
-    known = classifier.classes_
-    if len(known) == 2:
-        weights[known[1]], bias[known] = classifier.coef_[0], (0.0, classifier.intercept_[0])
-    else:
-        weights[known], bias[known] = classifier.coef_, classifier.intercept_
-    return weights, bias
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of two letters or more, in lower case."""
-    return _LONG_WORD.findall(text.lower())
-
-
-def joined(row: Row, cleaning: Cleaning | None = None) -> str:
-    """Return a row's text, or its two texts joined."""
-    given = text_of(row)
-    text = given if isinstance(given, str) else " ".join(given)
-    return text if cleaning is None else cleaning(text)
-
-
-def _examples(texts: Sequence[str]) -> list[Example]:
-    """Return examples that hold the number of words of each text, all of them read."""
-    counts = [len(_LONG_WORD.findall(text)) for text in texts]
-    return [Example(at, np.zeros(n), np.zeros(n), n) for at, n in enumerate(counts)]
 
 
 def word_table(
@@ -468,7 +269,7 @@ def fit_bigru(
             continue
         seconds += time.perf_counter() - started
         network.eval()
-        value = _dev_score(task, wanted, model.predict_rows(dev))
+        value = dev_score(task, wanted, model.predict_rows(dev))
         if best is None or value > best[0]:
             best = (value, deepcopy(network.state_dict()))
         started = time.perf_counter()

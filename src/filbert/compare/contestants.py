@@ -21,16 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.classifiers import (
-    BiGRU,
-    FeatureExtractor,
-    Linear,
-    WordCounts,
-    fit_bigru,
-    fit_linear,
-    joined,
-    word_table,
-)
+from filbert.compare.classifiers import BiGRU, fit_bigru, word_table
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.files import write_atomically, write_json
@@ -41,6 +32,7 @@ from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.finetune import finetune
+from filbert.train.linear import FeatureExtractor, Linear, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.provenance import commit, device_name, versions

@@ -18,6 +18,7 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.texts import text_of
+from filbert.errors import ConfigError
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision import built, precision_loss
 from filbert.metrics.bootstrap import (
@@ -33,6 +34,7 @@ from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
 from filbert.tasks.base import Prediction, Task, TaskOptions, set_vector_head, task_class
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.linear import RIDGE, TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.progress import FALLING
 from filbert.train.splits import Split
 
@@ -45,7 +47,7 @@ TFIDF_CHARACTERS = 10_000_000
 PAIRS = 2_000
 # Resamples of an interval, the most rows, and the most labels of a resampled confusion matrix.
 RESAMPLES, INTERVAL_ROWS, INTERVAL_LABELS = 1_000, 20_000, 40
-TFIDF, COSINE = "TF-IDF + logistic regression", "the cosine of the untrained model"
+COSINE = "the cosine of the untrained model"
 
 
 # The task with its fitted thresholds, and the predictions by split, of a simple predictor.
@@ -123,8 +125,7 @@ def _candidates(
         return [(TFIDF, _linear), (frequent, _most_frequent)]
     if task.spec.problem_type == "regression":
         cosine = partial(_cosines, start=start, device=device)
-        ridge = ("TF-IDF + ridge regression", _ridge)
-        return [ridge, ("the mean of the training rows", _mean), (COSINE, cosine)]
+        return [(RIDGE, _linear), ("the mean of the training rows", _mean), (COSINE, cosine)]
     if task.spec.row_format.name == "sentences":
         return [("the most frequent tag of each word", _word_tags)]
     return []
@@ -170,44 +171,27 @@ def _most_frequent(task: Task, train: Split, parts: Mapping[str, Split]) -> Answ
 
 
 def _linear(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered | None:
-    """Logistic regression on TF-IDF; for several labels one model per label."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.multiclass import OneVsRestClassifier
-
-    spec, classifier = task.spec, LogisticRegression(C=10.0)
-    fitted = _fit_tfidf(
-        task, train, parts, OneVsRestClassifier(classifier) if spec.multilabel else classifier
+    """A linear model on TF-IDF; None if that takes long or no text has a word."""
+    if len(train.rows) > TFIDF_ROWS:
+        return None
+    clean = task.spec.clean
+    texts = [joined(row, clean) for row in train.rows]
+    if sum(map(len, texts)) > TFIDF_CHARACTERS:
+        return None
+    try:
+        # Of few rows, pairs of words and words that occur only once add nothing (docs/log.md).
+        features = WordCounts(texts, ngrams=1, min_df=1)
+    except ConfigError:
+        return None
+    fitted, _ = fit_linear(
+        task,
+        features,
+        train=(texts, train.rows),
+        dev=parts["dev"].rows if "dev" in parts else (),
+        strength=USUAL_STRENGTH,
+        cleaning=clean,
     )
-    if fitted is None:
-        return None
-    model, features = fitted
-    outputs = {}
-    for name, table in features.items():
-        shares = np.clip(model.predict_proba(table), 1e-13, 1 - 1e-13)
-        if spec.multilabel:
-            logits = np.log(shares) - np.log1p(-shares)
-        else:
-            logits = np.full((len(shares), spec.num_labels or 0), -30.0)
-            logits[:, model.classes_] = np.log(shares)
-        outputs[name] = list(torch.from_numpy(logits))
-    if "dev" in parts:
-        # As the trained model's threshold.
-        examples = [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(outputs["dev"]))]
-        task = task.calibrate(parts["dev"].gold, outputs["dev"], examples)
-    return _decoded(task, outputs, parts)
-
-
-def _ridge(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered | None:
-    from sklearn.linear_model import Ridge
-
-    fitted = _fit_tfidf(task, train, parts, Ridge())
-    if fitted is None:
-        return None
-    model, features = fitted
-    return task, {
-        name: [{"value": float(value)} for value in model.predict(table)]
-        for name, table in features.items()
-    }
+    return fitted.task, {name: fitted.predict_rows(part.rows) for name, part in parts.items()}
 
 
 def _mean(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered:
@@ -226,32 +210,6 @@ def _word_tags(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered
         name: [{"tags": [usual.get(w, "O") for w in gold.sentence.words]} for gold in part.gold]
         for name, part in parts.items()
     }
-
-
-def _fit_tfidf(
-    task: Task, train: Split, parts: Mapping[str, Split], model: Any
-) -> tuple[Any, dict[str, Any]] | None:
-    """Return a fitted model and the features by split; None if that takes long or cannot be."""
-    read = partial(text_of, clean=task.spec.clean)
-
-    def texts_in(part: Split) -> list[str]:
-        texts = map(read, part.rows)
-        return [text if isinstance(text, str) else " ".join(text) for text in texts]
-
-    known = texts_in(train)
-    if len(known) > TFIDF_ROWS or sum(map(len, known)) > TFIDF_CHARACTERS:
-        return None
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, strip_accents="unicode")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # 100 iterations are near enough.
-            model.fit(vectorizer.fit_transform(known), np.asarray(train.gold))
-    except ValueError:
-        # No word occurs in two texts, or all rows have one of the declared labels.
-        return None
-    return model, {name: vectorizer.transform(texts_in(part)) for name, part in parts.items()}
 
 
 def _cosines(

@@ -1,0 +1,264 @@
+"""Linear models of texts: TF-IDF with logistic or ridge regression, the baseline of every run.
+
+N rows, F features, C outputs: classes, or labels that a row may have several of.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.data.texts import text_of
+from filbert.errors import ConfigError
+from filbert.tasks.base import Prediction, Task, task_to_dict
+
+if TYPE_CHECKING:
+    from filbert.text.clean import Cleaning
+
+TFIDF, RIDGE = "TF-IDF + logistic regression", "TF-IDF + ridge regression"
+# Inverse regularisation strengths; the best on dev is chosen. Without a search the middle one is
+# taken.
+STRENGTHS = (1.0, 10.0, 100.0)
+USUAL_STRENGTH = 10.0
+_LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
+# Rows per batch in prediction.
+_CHUNK = 512
+# The logit of an output that no training row has.
+_NEVER = -30.0
+
+
+class FeatureExtractor(Protocol):
+    """Converts texts to a feature matrix."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of values besides the weights of a classifier."""
+        ...
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Return a SciPy matrix or an array, float (N, F)."""
+        ...
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add its content to linear.json and linear.safetensors."""
+        ...
+
+
+class WordCounts:
+    """TF-IDF of words and word n-grams.
+
+    Args:
+        texts: Training texts.
+        ngrams: Longest n-gram.
+        min_df: Texts that an n-gram must occur in.
+    """
+
+    num_parameters = 0
+
+    def __init__(self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.ngrams, self.min_df = ngrams, min_df
+        self._vectorizer = TfidfVectorizer(
+            lowercase=True,
+            ngram_range=(1, ngrams),
+            min_df=min_df,
+            sublinear_tf=True,
+            strip_accents="unicode",
+        )
+        try:
+            self._vectorizer.fit(texts)
+        except ValueError as error:
+            raise ConfigError(
+                f"No word occurs in {min_df} of the {len(texts)} training texts. Give more rows or "
+                "a smaller min_df."
+            ) from error
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Return rows of unit length."""
+        return self._vectorizer.transform(texts)
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add the vocabulary to the JSON and the weights to the tensors."""
+        facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
+        facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
+        tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted linear model, created by `fit_linear`.
+
+    Attributes:
+        task: With labels and, after `calibrated`, threshold and temperature.
+        features: Converts texts.
+        weights: float64 (C, F).
+        bias: float64 (C,).
+        strength: Inverse regularisation strength.
+        cleaning: Applied to texts first.
+    """
+
+    task: Task
+    features: FeatureExtractor
+    weights: np.ndarray
+    bias: np.ndarray
+    strength: float
+    cleaning: Cleaning | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of learned weights and of values in the table of vectors."""
+        # For two classes the first row is all zeros.
+        rows = self.weights[1:] if len(self.weights) == 2 else self.weights
+        return int(rows.size + len(rows) + self.features.num_parameters)
+
+    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Return predictions in the shape of all tasks, in order."""
+        predictions: list[Prediction] = []
+        for start in range(0, len(rows), _CHUNK):
+            outputs, examples = self._outputs(rows[start : start + _CHUNK])
+            predictions += self.task.decode(outputs, examples)
+        return predictions
+
+    def calibrated(self, rows: Sequence[Row]) -> Linear:
+        """Return the same model with temperature and threshold fitted on dev rows."""
+        gold = [self.task.gold(row) for row in rows]
+        return replace(self, task=self.task.calibrate(gold, *self._outputs(rows)))
+
+    def save(self, folder: Path) -> None:
+        """Write linear.json and linear.safetensors, which contain no code."""
+        from safetensors.numpy import save_file
+
+        tensors = {"weights": self.weights, "bias": self.bias}
+        facts: dict[str, Any] = {
+            "task": task_to_dict(self.task),
+            "C": self.strength,
+            "cleaning": None if self.cleaning is None else self.cleaning.names,
+        }
+        self.features.save(facts, tensors)
+        folder.mkdir(parents=True, exist_ok=True)
+        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        save_file(contiguous, folder / "linear.safetensors")
+        (folder / "linear.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+    def _outputs(self, rows: Sequence[Row]) -> tuple[list[torch.Tensor], list[Example]]:
+        """Return the outputs of rows, and examples with the number of words of each text."""
+        texts = [joined(row, self.cleaning) for row in rows]
+        scores = self.features.of(texts) @ self.weights.T + self.bias
+        outputs = list(torch.from_numpy(np.asarray(scores, dtype=np.float64)))
+        counts = [len(_LONG_WORD.findall(text)) for text in texts]
+        return outputs, [Example(at, np.zeros(n), np.zeros(n), n) for at, n in enumerate(counts)]
+
+
+def fit_linear(
+    task: Task,
+    features: FeatureExtractor,
+    *,
+    train: tuple[Sequence[str], Sequence[Row]],
+    dev: Sequence[Row] = (),
+    strength: float | None = None,
+    cleaning: Cleaning | None = None,
+    started: float | None = None,
+) -> tuple[Linear, float]:
+    """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
+
+    Args:
+        task: Has the labels. One with several labels a row gets one model per label, and a
+            regression ridge regression.
+        features: Fitted on `train`.
+        train: Cleaned texts and their labelled rows.
+        dev: Labelled rows; without any, `strength` is required.
+        strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
+            selection metric on dev.
+        cleaning: Applied to all texts.
+        started: Value of time.perf_counter() before training was prepared; by default now.
+
+    Returns:
+        The model, and the seconds of the preparation and of its own fit, without the other
+        strengths and without dev.
+    """
+    started = time.perf_counter() if started is None else started
+    texts, rows = train
+    matrix = features.of(texts)
+    gold, wanted = ([task.gold(row) for row in part] for part in (rows, dev))
+    preparing = time.perf_counter() - started
+    best: tuple[float, Linear, float] | None = None
+    for tried in STRENGTHS if strength is None else (strength,):
+        started = time.perf_counter()
+        weights, bias = _solved(task, matrix, gold, tried)
+        seconds = preparing + time.perf_counter() - started
+        fitted = Linear(task, features, weights, bias, tried, cleaning)
+        value = 0.0 if strength else dev_score(task, wanted, fitted.predict_rows(dev))
+        if best is None or value > best[0]:
+            best = (value, fitted, seconds)
+    assert best is not None
+    return best[1].calibrated(dev) if dev else best[1], best[2]
+
+
+def dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
+    """Return the metric that models are selected by; minus infinity if it is undefined."""
+    score = task.metrics(gold, predictions)[task.spec.selection_metric]
+    return -math.inf if score is None else float(score)
+
+
+def _solved(
+    task: Task, matrix: Any, gold: Sequence[Any], strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (C, F) and bias (C,) of the outputs of a task."""
+    from sklearn.linear_model import Ridge
+
+    spec = task.spec
+    if spec.problem_type == "regression":
+        ridge = Ridge().fit(matrix, gold)
+        return np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)
+    if not spec.multilabel:
+        return _logistic(matrix, np.asarray(gold), spec.num_labels or 0, strength)
+    both = [_logistic(matrix, column, 2, strength) for column in np.asarray(gold).astype(int).T]
+    return np.stack([w[1] - w[0] for w, _ in both]), np.array([b[1] - b[0] for _, b in both])
+
+
+def _logistic(
+    matrix: Any, gold: np.ndarray, num_labels: int, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and bias; a label without a training row is never predicted."""
+    from sklearn.linear_model import LogisticRegression
+
+    weights = np.zeros((num_labels, matrix.shape[1]))
+    bias = np.full(num_labels, _NEVER)
+    known = np.unique(gold)
+    if len(known) == 1:
+        bias[known] = 0.0
+        return weights, bias
+    classifier = LogisticRegression(C=strength, max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # after 1,000 iterations it is near enough
+        classifier.fit(matrix, gold)
+    if len(known) == 2:
+        weights[known[1]], bias[known] = classifier.coef_[0], (0.0, classifier.intercept_[0])
+    else:
+        weights[known], bias[known] = classifier.coef_, classifier.intercept_
+    return weights, bias
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of two letters or more, in lower case."""
+    return _LONG_WORD.findall(text.lower())
+
+
+def joined(row: Row, cleaning: Cleaning | None = None) -> str:
+    """Return a row's text, or its two texts joined."""
+    given = text_of(row)
+    text = given if isinstance(given, str) else " ".join(given)
+    return text if cleaning is None else cleaning(text)
