@@ -16,8 +16,8 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -51,158 +51,79 @@ from filbert.text.tokenizer import Tokenizer
 
 PREFIX = "bert_model.ckpt"
 
-# Names of variables: filbert's modules to Google's. {} is the number of the layer, or of ALBERT's
-# group; "query" is replaced to get the three modules of filbert's fused qkv.
+# Names of variables. Hugging Face derived its names from Google's, so a few replacements lead back.
 
+_LAYER = (r"encoder/layer/(\d+)", r"encoder/layer_\1")
+_HEADS = (("^qa_outputs$", "cls/squad"), ("^classifier$", ""))
+_REPLACEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "bert": (_LAYER, *_HEADS),
+    "albert": (
+        ("^albert/", "bert/"),
+        (r"albert_layer_groups/(\d+)/albert_layers/0", r"transformer/group_\1/inner_group_0"),
+        ("attention/(query|key|value)$", r"attention_1/self/\1"),
+        ("attention/dense$", "attention_1/output/dense"),
+        ("attention/LayerNorm$", "LayerNorm"),
+        ("full_layer_layer_norm$", "LayerNorm_1"),
+        ("ffn_output$", "ffn_1/intermediate/output/dense"),
+        ("ffn$", "ffn_1/intermediate/dense"),
+        ("^bert/pooler$", "bert/pooler/dense"),
+        ("^predictions/", "cls/predictions/transform/"),
+        ("^predictions$", "cls/predictions"),
+        ("^sop_classifier/classifier$", "cls/seq_relationship"),
+        *_HEADS,
+    ),
+    "electra": (
+        _LAYER,
+        ("dense_prediction$", "dense_1"),
+        ("^generator_lm_head$", "generator_predictions"),
+    ),
+}
+_HAND_WRITTEN = (
+    "", "cls/squad", "cls/seq_relationship", "cls/predictions", "generator_predictions",
+)  # fmt: skip
+# Kinds of heads and variables that they have. Heads of fine-tuning come before those of
+# pre-training, which such checkpoints may still hold.
+_PAIR, _WORDS = "cls/seq_relationship/output_weights", "cls/predictions/output_bias"
+_FINE_TUNED = {
+    "spans": ("cls/squad/output_weights", "cls/squad/output_bias"),
+    "sequence": ("output_weights", "output_bias"),
+}
+_PRETRAINED = {
+    "bert": {"pretraining": (_WORDS, _PAIR), "masked_lm": (_WORDS,), "pair": (_PAIR,)},
+    "albert": {"pretraining": (_WORDS, _PAIR), "masked_lm": (_WORDS,)},
+    "electra": {
+        "discriminator": ("discriminator_predictions/dense/kernel",),
+        "masked_lm": ("generator_predictions/output_bias",),
+    },
+}
 _PROJECT = "encoder.embeddings.project."
-_BERT_ENCODER = {
-    "encoder.embeddings.word": "bert/embeddings/word_embeddings",
-    "encoder.embeddings.position": "bert/embeddings/position_embeddings",
-    "encoder.embeddings.token_type": "bert/embeddings/token_type_embeddings",
-    "encoder.embeddings.norm": "bert/embeddings/LayerNorm",
-    "encoder.layers.{}.qkv": "bert/encoder/layer_{}/attention/self/query",
-    "encoder.layers.{}.attention_out": "bert/encoder/layer_{}/attention/output/dense",
-    "encoder.layers.{}.attention_norm": "bert/encoder/layer_{}/attention/output/LayerNorm",
-    "encoder.layers.{}.up": "bert/encoder/layer_{}/intermediate/dense",
-    "encoder.layers.{}.down": "bert/encoder/layer_{}/output/dense",
-    "encoder.layers.{}.norm": "bert/encoder/layer_{}/output/LayerNorm",
-}
-_GROUP = "bert/encoder/transformer/group_{}/inner_group_0"
-_ALBERT_ENCODER = {
-    **{ours: theirs for ours, theirs in _BERT_ENCODER.items() if ".embeddings." in ours},
-    "encoder.embeddings.project": "bert/encoder/embedding_hidden_mapping_in",
-    "encoder.layers.{}.qkv": f"{_GROUP}/attention_1/self/query",
-    "encoder.layers.{}.attention_out": f"{_GROUP}/attention_1/output/dense",
-    "encoder.layers.{}.attention_norm": f"{_GROUP}/LayerNorm",
-    "encoder.layers.{}.up": f"{_GROUP}/ffn_1/intermediate/dense",
-    "encoder.layers.{}.down": f"{_GROUP}/ffn_1/intermediate/output/dense",
-    "encoder.layers.{}.norm": f"{_GROUP}/LayerNorm_1",
-}
-_ELECTRA_ENCODER = {
-    **{ours: theirs.replace("bert/", "electra/") for ours, theirs in _BERT_ENCODER.items()},
-    "encoder.embeddings.project": "electra/embeddings_project",
-}
-# The generator shares the discriminator's embedding tables.
-_GENERATOR_ENCODER = {
-    ours: theirs if "electra/embeddings/" in theirs else theirs.replace("electra/", "generator/")
-    for ours, theirs in _ELECTRA_ENCODER.items()
-}
 
 
-def _masked_lm(head: str) -> dict[str, str]:
-    return {
-        head: "cls/predictions",
-        f"{head}.transform": "cls/predictions/transform/dense",
-        f"{head}.norm": "cls/predictions/transform/LayerNorm",
-    }
-
-
-# By kind; None is the bare encoder. Heads of fine-tuning come before those of pre-training, which
-# such checkpoints may still hold.
-_FINE_TUNED = ("spans", "sequence")
-_BERT_HEADS: dict[str | None, dict[str, str]] = {
-    None: {},
-    "spans": {"head.out": "cls/squad"},
-    "sequence": {"head.out": ""},
-    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": "cls/seq_relationship"},
-    "masked_lm": _masked_lm("head"),
-    "pair": {"head.out": "cls/seq_relationship"},
-}
-_DISCRIMINATOR_HEAD = {
-    "head.dense": "discriminator_predictions/dense",
-    "head.out": "discriminator_predictions/dense_1",
-}
-_GENERATOR_HEAD = {
-    "head": "generator_predictions",
-    "head.transform": "generator_predictions/dense",
-    "head.norm": "generator_predictions/LayerNorm",
-}
-
-
-def _variable(module: str, leaf: str) -> str:
-    """Return the variable of a module of Google's for filbert's `leaf`, "weight" or "bias"."""
-    last = module.rpartition("/")[2]
-    if last.endswith("_embeddings"):
-        return module
-    if last.startswith("LayerNorm"):
-        return f"{module}/{'gamma' if leaf == 'weight' else 'beta'}"
-    if module in (
-        "",
-        "cls/squad",
-        "cls/seq_relationship",
-        "cls/predictions",
-        _GENERATOR_HEAD["head"],
-    ):
-        return f"{module}/output_{'weights' if leaf == 'weight' else leaf}".lstrip("/")
-    return f"{module}/{'kernel' if leaf == 'weight' else leaf}"
+def _variables(tensor: str, family: str, kind: str | None) -> tuple[str, ...]:
+    """Return Google's names of one of filbert's tensors: three for the fused qkv."""
+    names = []
+    for theirs in FAMILIES[family].theirs(tensor, kind):
+        module, _, leaf = theirs.replace(".", "/").rpartition("/")
+        for pattern, replacement in _REPLACEMENTS[family]:
+            module = re.sub(pattern, replacement, module)
+        if (family, kind) == ("electra", "masked_lm"):
+            # The generator shares the discriminator's embedding tables.
+            module = re.sub("^electra/(?!embeddings/)", "generator/", module)
+        last = module.rpartition("/")[2]
+        if last.endswith("_embeddings"):
+            names.append(module)
+        elif last.startswith("LayerNorm"):
+            names.append(f"{module}/{'gamma' if leaf == 'weight' else 'beta'}")
+        elif module in _HAND_WRITTEN:
+            own = "weights" if leaf == "weight" else leaf
+            names.append(f"{module}/output_{own}".lstrip("/"))
+        else:
+            names.append(f"{module}/{'kernel' if leaf == 'weight' else leaf}")
+    return tuple(names)
 
 
 def _is_transposed(variable: str) -> bool:
     return variable.endswith("/kernel")
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The variables of one family, or of one of ELECTRA's two models.
-
-    Attributes:
-        scopes: Prefixes of the encoder's variables.
-        encoder: filbert's modules to Google's.
-        heads: The same for each kind of head.
-        pooler: Google's module; None for a family without pooler.
-    """
-
-    scopes: tuple[str, ...]
-    encoder: dict[str, str]
-    heads: dict[str | None, dict[str, str]]
-    pooler: str | None = None
-
-    def variables(self, tensor: str, kind: str | None = None) -> tuple[str, ...]:
-        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
-        module, _, leaf = tensor.rpartition(".")
-        number = re.match(r"encoder\.layers\.(\d+)\.", module)
-        if number is not None:
-            module = module.replace(number[1], "{}", 1)
-        if module == "encoder.pooler":
-            assert self.pooler is not None
-            return (_variable(self.pooler, leaf),)
-        theirs = {**self.encoder, **self.heads[kind]}[module]
-        theirs = theirs.format(number[1]) if number else theirs
-        parts = ("query", "key", "value") if module.endswith(".qkv") else ("query",)
-        return tuple(_variable(theirs.replace("query", part), leaf) for part in parts)
-
-    def head_variables(self, kind: str | None) -> dict[str, str]:
-        """Return Google's name of every tensor of a head."""
-        return {
-            f"{module}.{leaf}": _variable(theirs, leaf)
-            for module, theirs in self.heads[kind].items()
-            for leaf in (("bias",) if theirs.endswith("predictions") else ("weight", "bias"))
-        }
-
-    def num_layers(self, names: Collection[str]) -> int:
-        """Return one more than the largest layer number that occurs in `names`."""
-        before, _, after = self.encoder["encoder.layers.{}.qkv"].partition("{}")
-        pattern = re.compile(rf"{before}(\d{{1,9}})/")
-        return 1 + max((int(m[1]) for m in map(pattern.match, names) if m), default=-1)
-
-
-_FAMILIES = {
-    "bert": _Names(("bert/",), _BERT_ENCODER, _BERT_HEADS, "bert/pooler/dense"),
-    "albert": _Names(
-        ("bert/",),
-        _ALBERT_ENCODER,
-        {kind: head for kind, head in _BERT_HEADS.items() if kind != "pair"},
-        "bert/pooler/dense",
-    ),
-    "electra": _Names(
-        ("electra/",), _ELECTRA_ENCODER, {None: {}, "discriminator": _DISCRIMINATOR_HEAD}
-    ),
-}
-_GENERATOR = _Names(
-    ("electra/embeddings/", "generator/"),
-    _GENERATOR_ENCODER,
-    {None: {}, "masked_lm": _GENERATOR_HEAD},
-)
 
 
 # Reading.
@@ -217,10 +138,8 @@ class _Plan:
         kind: Kind of the head.
         config: Configuration of the encoder.
         raw: Content of the configuration file.
-        names: The table of names in use.
-        keys: Key in the file by Google's usual name.
-        sources: Usual names of the parts of each of filbert's tensors; () for a projection that is
-            the identity, which Google does not store.
+        sources: Keys in the file of the parts of each of filbert's tensors; () for a projection
+            that is the identity, which Google does not store.
         left_out: Reason by key in the file.
         notes: Sentences about what was decided.
     """
@@ -229,11 +148,9 @@ class _Plan:
     kind: str | None
     config: EncoderConfig
     raw: dict[str, Any]
-    names: _Names
-    keys: dict[str, str]
-    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    sources: dict[str, tuple[str, ...]]
+    left_out: dict[str, str]
+    notes: list[str]
 
 
 @unreadable_as(FormatError)
@@ -254,12 +171,13 @@ def read(prefix: Path, *, hidden_act: str | None = None) -> Checkpoint:
     """
     bundle = TensorBundle.open(prefix)
     plan = _plan(bundle, hidden_act)
-    tensors = {name: _read_tensor(plan, bundle, name) for name in plan.sources}
+    width = plan.config.hidden_size
+    tensors = {ours: _read_tensor(bundle, ours, keys, width) for ours, keys in plan.sources.items()}
     notes = [*plan.notes, *_summary(plan.left_out)]
     labels, problem = None, None
     if plan.kind in LABELLED:
         count = len(tensors["head.out.weight"])
-        path = config_file(prefix.parent) or prefix
+        path = _config_file(prefix.parent) or prefix
         labels, problem = label_names(plan.raw, path), problem_type(plan.raw, path)
         if labels is None or len(labels) != count:
             labels = tuple(f"LABEL_{i}" for i in range(count))
@@ -288,10 +206,9 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     bundle = TensorBundle.open(prefix)
     plan = _plan(bundle, None)
     becomes = {key: f"left out: {reason}" for key, reason in plan.left_out.items()}
-    for tensor, variables in plan.sources.items():
-        for number, name in enumerate(variables, 1):
-            share = f", part {number} of {len(variables)}" if len(variables) > 1 else ""
-            becomes[plan.keys[name]] = tensor + share
+    for tensor, keys in plan.sources.items():
+        for number, key in enumerate(keys, 1):
+            becomes[key] = tensor + (f", part {number} of {len(keys)}" if len(keys) > 1 else "")
     return [
         {
             "name": key,
@@ -310,47 +227,33 @@ def _plan(bundle: TensorBundle, hidden_act: str | None) -> _Plan:
     notes: list[str] = []
     family, keys, left_out = _usual_names(bundle.shapes, index, notes)
     shapes = {name: bundle.shapes[key] for name, key in keys.items()}
-    names = _FAMILIES[family]
-    if family == "electra" and not names.num_layers(keys):
-        names = _GENERATOR
-    path, raw = _configuration(index, family, names, shapes, notes)
+    root = "electra" if family == "electra" else "bert"
+    if family == "electra" and not _num_layers(shapes, root):
+        root = "generator"
+    path, raw = _configuration(index, family, root, shapes, notes)
     raw["hidden_act"], note = _activation(raw, family, hidden_act, path)
     notes += [note] if note else []
-    kind = _kind(shapes, family, names, raw.get("hidden_size"))
+    kind = _kind(shapes, family, root, raw.get("hidden_size"))
     slot = FAMILIES[family].heads[kind].pooler
-    has_pooler = slot is not None and f"{names.pooler}/kernel" in shapes
+    has_pooler = slot is not None and f"{root}/pooler/dense/kernel" in shapes
     config = encoder_config(raw, FAMILIES[family], kind, has_pooler=has_pooler, path=path)
-    layers, groups = config.num_hidden_layers, config.num_groups
-    # Google computes the group in floating point too, but multiplies where Hugging Face divides.
-    if any(int(i / layers * groups) != i * groups // layers for i in range(layers)):
-        raise FormatError(
-            f"{path}: {layers} layers in {groups} groups; the number of groups must divide the "
-            "number of layers."
-        )
     # The outline of a model with very many layers would take long.
-    if (count := names.num_layers(keys)) != groups:
+    if (count := _num_layers(shapes, root)) != config.num_groups:
         raise FormatError(
-            f"{path} says num_hidden_{'groups' if family == 'albert' else 'layers'} {groups}, but "
-            f"{index.name} holds {count}."
+            f"{path} says num_hidden_{'groups' if family == 'albert' else 'layers'} "
+            f"{config.num_groups}, but {index.name} holds {count}."
         )
-    plan = _Plan(family, kind, config, raw, names, keys, {}, left_out, notes)
-    _match(plan, bundle, path, index)
+    plan = _Plan(family, kind, config, raw, {}, left_out, notes)
+    _match(plan, bundle, keys, root, path)
     return plan
 
 
 _ROOT = re.compile(r"(?P<prefix>.*?)(?P<root>bert|electra|generator)/embeddings/word_embeddings")
 _SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "Momentum")
 _COUNTERS = (
-    "global_step",
-    "save_counter",
-    "beta1_power",
-    "beta2_power",
-    "learning_rate",
-    "loss_scale",
-    "current_loss_scale",
-    "good_steps",
-    "num_good_steps",
-)
+    "global_step", "save_counter", "beta1_power", "beta2_power", "learning_rate", "loss_scale",
+    "current_loss_scale", "good_steps", "num_good_steps",
+)  # fmt: skip
 
 
 def _usual_names(
@@ -367,11 +270,8 @@ def _usual_names(
     if len(prefixes) != 1:
         listed = ", ".join(map(printable, prefixes or list(shapes)[:3])) or "nothing"
         raise FormatError(
-            f"{index} holds {len(prefixes)} encoders under the prefixes {listed}. Save one by "
-            "itself."
-            if prefixes
-            else f"{index} holds no BERT, ALBERT or ELECTRA: none of its {len(shapes)} tensors is "
-            f"bert/embeddings/word_embeddings or electra/embeddings/word_embeddings ({listed})."
+            f"{index} holds no BERT, ALBERT or ELECTRA, or several: {len(prefixes)} of its "
+            f"{len(shapes)} tensors are the word_embeddings of an encoder ({listed})."
         )
     for key in shapes:
         parent, _, leaf = key.rpartition("/")
@@ -393,45 +293,53 @@ def _usual_names(
     return "albert" if is_albert else "bert", keys, left_out
 
 
+def _num_layers(shapes: Mapping[str, Any], root: str) -> int:
+    """Return one more than the largest number of a layer, or of ALBERT's groups."""
+    pattern = re.compile(rf"{root}/encoder/(?:layer_|transformer/group_)(\d{{1,9}})/")
+    return 1 + max((int(m[1]) for m in map(pattern.match, shapes) if m), default=-1)
+
+
 def _kind(
-    shapes: Mapping[str, tuple[int, ...]], family: str, names: _Names, width: Any
+    shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: Any
 ) -> str | None:
     """Return the first kind of head whose variables, and its pooler, are all there."""
-    for kind in names.heads:
-        head = names.head_variables(kind)
+    has_pooler = f"{root}/pooler/dense/kernel" in shapes
+    for kind, names in (_FINE_TUNED | _PRETRAINED[family]).items():
         slot = FAMILIES[family].heads[kind].pooler
-        lacks_pooler = slot is not None and slot.required and f"{names.pooler}/kernel" not in shapes
-        if head.keys() and not lacks_pooler and shapes.keys() >= set(head.values()):
-            if kind not in _FINE_TUNED:
-                return kind
-            weight, bias = (shapes[head[f"head.out.{leaf}"]] for leaf in ("weight", "bias"))
-            outputs = 2 if kind == "spans" else (*bias, 0)[0]
-            if weight == (outputs, width) and bias == (outputs,) and 1 <= outputs <= 1_000_000:
-                return kind
+        if not all(name in shapes for name in names):
+            continue
+        if slot is not None and slot.required and not has_pooler:
+            continue
+        if kind in _FINE_TUNED:
+            weight, bias = (shapes[name] for name in names)
+            if weight != (*bias, width) or (kind == "spans" and bias != (2,)):
+                continue
+        if family != "electra" or (kind == "masked_lm") == (root == "generator"):
+            return kind
     return None
 
 
-def _match(plan: _Plan, bundle: TensorBundle, path: Path, index: Path) -> None:
+def _match(
+    plan: _Plan, bundle: TensorBundle, keys: Mapping[str, str], root: str, path: Path
+) -> None:
     """Fill in `sources` and `left_out`, and refuse what does not fit."""
-    config, kind, keys = plan.config, plan.kind, plan.keys
-    num_labels = None
-    if kind in LABELLED:
-        num_labels = bundle.shapes[keys[plan.names.head_variables(kind)["head.out.weight"]]][0]
+    config, kind, index = plan.config, plan.kind, Path(f"{bundle.prefix}.index")
+    num_labels = bundle.shapes[keys["output_bias"]][0] if kind in LABELLED else None
     expected: dict[str, tuple[int, ...]] = {}
     is_square = config.embeddings.width == config.hidden_size
     for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
-        variables = plan.names.variables(ours, kind)
-        if ours.startswith(_PROJECT) and is_square and variables[0] not in keys:
+        names = _variables(ours, plan.family, kind)
+        if ours.startswith(_PROJECT) and is_square and names[0] not in keys:
             plan.sources[ours] = ()
             continue
-        shape = (tensor.shape[0] // len(variables), *tensor.shape[1:])
-        expected |= {name: shape[::-1] if _is_transposed(name) else shape for name in variables}
-        plan.sources[ours] = variables
+        shape = (tensor.shape[0] // len(names), *tensor.shape[1:])
+        expected |= {name: shape[::-1] if _is_transposed(name) else shape for name in names}
+        plan.sources[ours] = tuple(keys.get(name, name) for name in names)
     unexpected = []
     for name in keys.keys() - expected.keys():
-        if plan.names.pooler is not None and name.startswith(f"{plan.names.pooler}/"):
+        if name.startswith(f"{root}/pooler/"):
             plan.left_out[keys[name]] = "pooler, which this head does not read"
-        elif name.startswith(plan.names.scopes):
+        elif name.startswith(f"{root}/"):
             unexpected.append(keys[name])
         elif name.startswith("generator"):
             plan.left_out[keys[name]] = "of ELECTRA's generator"
@@ -453,20 +361,17 @@ def _match(plan: _Plan, bundle: TensorBundle, path: Path, index: Path) -> None:
             )
 
 
-def _read_tensor(plan: _Plan, bundle: TensorBundle, ours: str) -> Tensor:
-    variables = plan.sources[ours]
-    if not variables:
-        width = plan.config.hidden_size
+def _read_tensor(bundle: TensorBundle, ours: str, keys: tuple[str, ...], width: int) -> Tensor:
+    if not keys:
         return torch.eye(width) if ours.endswith(".weight") else torch.zeros(width)
-    arrays = [bundle.read(plan.keys[name]) for name in variables]
-    parts = [a.T if _is_transposed(name) else a for name, a in zip(variables, arrays, strict=True)]
+    parts = [bundle.read(key).T if _is_transposed(key) else bundle.read(key) for key in keys]
     # A copy in any case: the bundle's arrays are read-only views of its files.
     whole = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
     # NaN propagates to minimum and maximum, so these find every value that is not finite.
     if whole.size and not (np.isfinite(whole.min()) and np.isfinite(whole.max())):
         raise FormatError(
-            f"{bundle.files[plan.keys[variables[0]]]}: {printable(variables[0], 120)} holds values "
-            "that are not finite (NaN or infinity). The run that saved it had diverged."
+            f"{bundle.files[keys[0]]}: {printable(keys[0], 120)} holds values that are not finite "
+            "(NaN or infinity). The run that saved it had diverged."
         )
     return torch.from_numpy(whole)
 
@@ -497,38 +402,22 @@ _MEANING = {
 _FORM_KEY = "gelu_form"
 _FORMS = {"gelu": "erf", "gelu_tanh": "tanh"}
 _KEYS = (
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "type_vocab_size",
-    "vocab_size",
-)
-# Further keys by family: their fixed value, or None if the value is the model's.
-_FURTHER_KEYS: dict[str, dict[str, int | None]] = {
-    "bert": {},
-    "electra": {"embedding_size": None},
-    "albert": {
-        "embedding_size": None,
-        "num_hidden_groups": None,
-        "inner_group_num": None,
-        "down_scale_factor": 1,
-        "gap_size": 0,
-        "net_structure_type": 0,
-        "num_memory_blocks": 0,
-    },
+    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
+    "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
+    "num_hidden_layers", "type_vocab_size", "vocab_size",
+)  # fmt: skip
+# Further keys by family, and those whose value is fixed.
+_FURTHER_KEYS = {
+    "bert": (),
+    "electra": ("embedding_size",),
+    "albert": ("embedding_size", "num_hidden_groups", "inner_group_num"),
 }
-_MUST = {"down_scale_factor": (1,), "net_structure_type": (0,), "num_memory_blocks": (0,)}
+_FIXED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
 # Attention heads of all of Google's published models have this width.
 _HEAD_SIZE = 64
 
 
-def config_file(folder: Path) -> Path | None:
+def _config_file(folder: Path) -> Path | None:
     """Return the configuration in a checkpoint's folder, or None.
 
     Raises:
@@ -551,30 +440,31 @@ def _matching(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 def _configuration(
     index: Path,
     family: str,
-    names: _Names,
+    root: str,
     shapes: Mapping[str, tuple[int, ...]],
     notes: list[str],
 ) -> tuple[Path, dict[str, Any]]:
     """Return the configuration's path and content; inferred from the shapes for ELECTRA."""
-    path = config_file(index.parent)
-    if path is not None:
-        raw = read_json(path)
-        check_expressible(raw, {**FAMILIES[family].must, **_MUST}, path)
-        if family != "electra":
-            return path, raw
-        # The file may describe the other one of ELECTRA's two models.
-        kernel = shapes.get(names.variables("encoder.layers.0.qkv.weight")[0], ())
-        if raw.get("hidden_size") in kernel[:1]:
-            word = shapes.get(names.encoder["encoder.embeddings.word"], ())
-            raw.setdefault("embedding_size", word[-1] if word else 128)
-            return path, raw
-        notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
-    elif family != "electra":
+    path = _config_file(index.parent)
+    if path is None and family != "electra":
         raise FormatError(
             f"{index.parent} has no {GOOGLE_CONFIGS[family == 'albert']}, without which the number "
             "of attention heads is unknown. Put the model's own next to the checkpoint."
         )
-    raw = _inferred(shapes, names, index)
+    if path is not None:
+        raw = read_json(path)
+        must = {key: (value,) for key, value in _FIXED.items() if key != "gap_size"}
+        check_expressible(raw, {**FAMILIES[family].must, **must}, path)
+        if family != "electra":
+            return path, raw
+        # The file may describe the other one of ELECTRA's two models.
+        kernel = shapes.get(f"{root}/encoder/layer_0/attention/self/query/kernel", ())
+        if raw.get("hidden_size") in kernel[:1]:
+            word = shapes.get("electra/embeddings/word_embeddings", ())
+            raw.setdefault("embedding_size", word[-1] if word else 128)
+            return path, raw
+        notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
+    raw = _inferred(shapes, root, index)
     notes.append(
         f"no configuration: {raw['num_hidden_layers']} layers, width {raw['hidden_size']} and the "
         f"other sizes are those of the tensors; {raw['num_attention_heads']} attention heads, "
@@ -583,19 +473,19 @@ def _configuration(
     return index, raw
 
 
-def _inferred(shapes: Mapping[str, tuple[int, ...]], names: _Names, index: Path) -> dict[str, Any]:
-    """Return the configuration that the tensors' shapes imply."""
+def _inferred(shapes: Mapping[str, tuple[int, ...]], root: str, index: Path) -> dict[str, Any]:
+    """Return the configuration that the shapes of ELECTRA's tensors imply."""
+    tables, layer = "electra/embeddings", f"{root}/encoder/layer_0"
     axes = {
-        "vocab_size": ("embeddings.word", 0),
-        "embedding_size": ("embeddings.word", 1),
-        "max_position_embeddings": ("embeddings.position", 0),
-        "type_vocab_size": ("embeddings.token_type", 0),
-        "hidden_size": ("layers.0.qkv", 0),
-        "intermediate_size": ("layers.0.up", 1),
+        "vocab_size": (f"{tables}/word_embeddings", 0),
+        "embedding_size": (f"{tables}/word_embeddings", 1),
+        "max_position_embeddings": (f"{tables}/position_embeddings", 0),
+        "type_vocab_size": (f"{tables}/token_type_embeddings", 0),
+        "hidden_size": (f"{layer}/attention/self/query/kernel", 0),
+        "intermediate_size": (f"{layer}/intermediate/dense/kernel", 1),
     }
-    raw: dict[str, Any] = {"hidden_act": "gelu", "num_hidden_layers": names.num_layers(shapes)}
-    for key, (module, axis) in axes.items():
-        name = names.variables(f"encoder.{module}.weight")[0]
+    raw: dict[str, Any] = {"hidden_act": "gelu", "num_hidden_layers": _num_layers(shapes, root)}
+    for key, (name, axis) in axes.items():
         if len(shapes.get(name, ())) != 2:
             raise FormatError(f"{index} has no matrix {name}, which would give its {key}.")
         raw[key] = shapes[name][axis]
@@ -635,43 +525,6 @@ def _activation(
     return {"gelu": "gelu", "gelu_tanh": "gelu_new"}[form], note
 
 
-def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
-    config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
-    values: dict[str, Any] = {"embedding_size": config.hidden_size}
-    values |= config_values(config, FAMILIES[family], kind)
-    raw = {key: values[key] for key in _KEYS}
-    for key, fixed in _FURTHER_KEYS[family].items():
-        raw[key] = values[key] if fixed is None else fixed
-    if config.feed_forward.activation in _FORMS:
-        raw["hidden_act"] = "gelu"
-        if config.feed_forward.activation != _MEANING[family][0]:
-            raw[_FORM_KEY] = _FORMS[config.feed_forward.activation]
-    path = folder / GOOGLE_CONFIGS[family == "albert"]
-    back = encoder_config(
-        {**raw, "hidden_act": _activation(raw, family, None, path)[0]},
-        FAMILIES[family],
-        kind,
-        has_pooler=config.pooling.activation is not None,
-        path=path,
-    )
-    # A rate for training, which each of Google's scripts fixes.
-    lost = [name for name in config.differing(back) if name != "head_dropout"]
-    if lost:
-        listed = ", ".join(f"{name} {config.settings()[name]!r}" for name in lost)
-        raise ConfigError(
-            f"Google's {path.name} cannot express {listed}; its code would compute with "
-            f"{', '.join(repr(back.settings()[name]) for name in lost)}."
-        )
-    # Google's code keeps keys that it does not know without reading them.
-    labels = checkpoint.labels or ()
-    if labels != tuple(f"LABEL_{i}" for i in range(len(labels))):
-        raw["id2label"] = {str(i): name for i, name in enumerate(labels)}
-    if checkpoint.problem_type is not None:
-        raw["problem_type"] = checkpoint.problem_type
-    text = json.dumps(raw, indent=2, sort_keys=True, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
 # Vocabulary. Google's format does not state the case: its scripts take it as a flag. Without a
 # tokenizer_config.json, a vocabulary with no upper-case entry is lower-cased.
 
@@ -707,56 +560,6 @@ def read_google_tokenizer(folder: Path) -> Tokenizer:
     return read_tokenizer(paths[0], model_type=family, as_google=True)
 
 
-def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
-    """Write the vocabulary, and a tokenizer_config.json if the file alone would be misread."""
-    name = {"wordpiece": _WORDPIECE, "unigram": _UNIGRAM}.get(tokenizer.kind)
-    if name is None or (name == _UNIGRAM and family != "albert"):
-        allowed = "WordPiece or unigram" if family == "albert" else "WordPiece"
-        raise ConfigError(
-            f"Google's code for {family} reads {allowed} vocabularies; this tokenizer is "
-            f"{tokenizer.kind}. Keep Hugging Face's layout."
-        )
-    everything = folder / "tokenizer"
-    tokenizer.save(everything)
-    if not (everything / name).is_file():
-        raise ConfigError(
-            f"This tokenizer cannot be written as a {name}. Keep Hugging Face's layout."
-        )
-    (everything / name).replace(folder / name)
-    shutil.rmtree(everything)
-    stated = {
-        key: value for key, value in switches(tokenizer.vocabulary).items() if key in _SWITCHES
-    }
-    case = {"do_lower_case": tokenizer.lowercase}
-    path, probe = folder / "tokenizer_config.json", ""
-    for values in ({}, case, {**case, **stated}):
-        if values:
-            path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        difference = _difference(tokenizer, read_google_tokenizer(folder))
-        if difference is None:
-            return
-        probe = difference
-    raise ConfigError(
-        f"A {name} cannot express this tokenizer: it would read {printable(probe)!r} differently. "
-        "Keep Hugging Face's layout."
-    )
-
-
-def _difference(left: Tokenizer, right: Tokenizer) -> str | None:
-    """Return a text that two tokenizers read differently, or None."""
-    added = [token.content for token in left.backend.get_added_tokens_decoder().values()]
-    probes = [*_PROBES, *(f"a {content} b" for content in added[:100])]
-    for first, second in zip(probes, [*probes[1:], probes[0]], strict=True):
-        for text in (first, (first, second)):
-            one, two = (tokenizer.encode([text])[0] for tokenizer in (left, right))
-            if (one.input_ids.tolist(), one.token_type_ids.tolist()) != (
-                two.input_ids.tolist(),
-                two.token_type_ids.tolist(),
-            ):
-                return first
-    return None
-
-
 def special_ids(tokenizer: Tokenizer, family: str) -> dict[str, int]:
     """Return the token ids of Hugging Face's config.json, which Google's does not have."""
     ids = {"pad_token_id": tokenizer.pad_id}
@@ -786,16 +589,15 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
         InputError: The disk is full, or the folder is not writable.
     """
     family, kind = checkpoint.family, checkpoint.head
-    if family not in _FAMILIES:
+    if family not in _REPLACEMENTS:
         raise ConfigError(
-            f"Google's format exists for {', '.join(_FAMILIES)}; it has no names for the tensors "
-            f"of a {family}. Keep Hugging Face's layout."
+            f"Google's format exists for {', '.join(_REPLACEMENTS)}; it has no names for the "
+            f"tensors of a {family}. Keep Hugging Face's layout."
         )
-    names = _GENERATOR if (family, kind) == ("electra", "masked_lm") else _FAMILIES[family]
-    if kind not in names.heads:
-        known = {name for name in names.heads if name} | {"masked_lm"} - {"pair"}
+    known = [*({} if family == "electra" else _FINE_TUNED), *_PRETRAINED[family]]
+    if kind not in (None, *known):
         raise ConfigError(
-            f"Google's code for {family} has no {kind!r} head; it has {', '.join(sorted(known))}. "
+            f"Google's code for {family} has no {kind!r} head; it has {', '.join(known)}. "
             "Keep Hugging Face's layout."
         )
     is_identity = _projects_by_identity(checkpoint)
@@ -811,12 +613,9 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
             continue
         values = tensor.detach().cpu().to(torch.float32)
         if tensor.dtype == torch.float64 and not torch.equal(values.double(), tensor.cpu()):
-            raise ConfigError(
-                f"{ours} is float64, and Google's variables are float32. Convert the model first "
-                "if rounding is acceptable."
-            )
-        variables = names.variables(ours, kind)
-        for name, chunk in zip(variables, values.chunk(len(variables)), strict=True):
+            raise ConfigError(f"{ours} is float64, and Google's variables are float32.")
+        names = _variables(ours, family, kind)
+        for name, chunk in zip(names, values.chunk(len(names)), strict=True):
             arrays[name] = (chunk.T if _is_transposed(name) else chunk).numpy()
     with replace_files(folder) as staging:
         _write_config(checkpoint, staging)
@@ -831,3 +630,81 @@ def _projects_by_identity(checkpoint: Checkpoint) -> bool:
         return False
     bias = checkpoint.tensors[f"{_PROJECT}bias"]
     return torch.equal(weight.float(), torch.eye(len(weight))) and not bool(bias.any())
+
+
+def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the configuration; refuse values that reading it would not give back."""
+    config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
+    values: dict[str, Any] = {"embedding_size": config.hidden_size}
+    values |= config_values(config, FAMILIES[family], kind)
+    raw = {key: values[key] for key in (*_KEYS, *_FURTHER_KEYS[family])}
+    raw |= _FIXED if family == "albert" else {}
+    if config.feed_forward.activation in _FORMS:
+        raw["hidden_act"] = "gelu"
+        if config.feed_forward.activation != _MEANING[family][0]:
+            raw[_FORM_KEY] = _FORMS[config.feed_forward.activation]
+    path = folder / GOOGLE_CONFIGS[family == "albert"]
+    back = encoder_config(
+        {**raw, "hidden_act": _activation(raw, family, None, path)[0]},
+        FAMILIES[family],
+        kind,
+        has_pooler=config.pooling.activation is not None,
+        path=path,
+    )
+    # The dropout of a head is fixed in each of Google's scripts.
+    lost = [name for name in config.differing(back) if name != "head_dropout"]
+    if lost:
+        listed = ", ".join(f"{name} {config.settings()[name]!r}" for name in lost)
+        raise ConfigError(
+            f"Google's {path.name} cannot express {listed}; its code would compute with "
+            f"{', '.join(repr(back.settings()[name]) for name in lost)}."
+        )
+    # Google's code keeps keys that it does not know without reading them.
+    labels = checkpoint.labels or ()
+    if labels != tuple(f"LABEL_{i}" for i in range(len(labels))):
+        raw["id2label"] = {str(i): name for i, name in enumerate(labels)}
+    if checkpoint.problem_type is not None:
+        raw["problem_type"] = checkpoint.problem_type
+    text = json.dumps(raw, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
+    """Write the vocabulary, and a tokenizer_config.json if the file alone would be misread."""
+    name = {"wordpiece": _WORDPIECE, "unigram": _UNIGRAM}.get(tokenizer.kind)
+    if name is None or (name == _UNIGRAM and family != "albert"):
+        allowed = "WordPiece or unigram" if family == "albert" else "WordPiece"
+        raise ConfigError(
+            f"Google's code for {family} reads {allowed} vocabularies; this tokenizer is "
+            f"{tokenizer.kind}. Keep Hugging Face's layout."
+        )
+    everything = folder / "tokenizer"
+    tokenizer.save(everything)
+    if not (everything / name).is_file():
+        raise ConfigError(
+            f"This tokenizer cannot be written as a {name}. Keep Hugging Face's layout."
+        )
+    (everything / name).replace(folder / name)
+    shutil.rmtree(everything)
+    if _reads_alike(tokenizer, read_google_tokenizer(folder)):
+        return
+    stated = {
+        key: value for key, value in switches(tokenizer.vocabulary).items() if key in _SWITCHES
+    }
+    text = json.dumps({"do_lower_case": tokenizer.lowercase, **stated}, indent=2)
+    (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+    if not _reads_alike(tokenizer, read_google_tokenizer(folder)):
+        raise ConfigError(f"A {name} cannot express this tokenizer. Keep Hugging Face's layout.")
+
+
+def _reads_alike(left: Tokenizer, right: Tokenizer) -> bool:
+    """Return whether two tokenizers read the probes, and their added tokens, the same way."""
+    added = [token.content for token in left.backend.get_added_tokens_decoder().values()]
+    probes = [*_PROBES, *(f"a {content} b" for content in added[:100])]
+    pairs = zip(probes, [*probes[1:], probes[0]], strict=True)
+    texts = [*probes, *pairs]
+    return all(
+        one.input_ids.tolist() == two.input_ids.tolist()
+        and one.token_type_ids.tolist() == two.token_type_ids.tolist()
+        for one, two in zip(left.encode(texts), right.encode(texts), strict=True)
+    )

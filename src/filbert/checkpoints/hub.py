@@ -6,13 +6,10 @@ that are not found under a local name.
 
 from __future__ import annotations
 
-import errno
 import glob
 import logging
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from filbert.checkpoints.families import (
@@ -42,7 +39,6 @@ def hub_failures() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, RuntimeError, http, xet, errors.EntryNotFoundError)
 
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _BY_TYPE = {
     "GatedRepoError": "{repo} is gated on the Hugging Face Hub. Ask for access on its page, then "
     "set HF_TOKEN.",
@@ -67,61 +63,35 @@ def explained(error: BaseException, repo: str, revision: str | None = None) -> s
     """
     from huggingface_hub import constants
 
-    links: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in links:
+    links = [error]
+    while (link := links[-1].__cause__ or links[-1].__context__) and link not in links:
         links.append(link)
-        link = link.__cause__ or link.__context__
-    types = [type(link).__name__ for link in links]
-    responses = [getattr(link, "response", None) for link in links]
-    status = next((r.status_code for r in responses if r is not None), None)
-    disk = [link for link in links if getattr(link, "errno", None) in _DISK]
-    if known := [_BY_TYPE[name] for name in types if name in _BY_TYPE]:
-        sentence = known[0]
-    elif disk:
-        place = getattr(disk[0], "filename", None) or constants.HF_HUB_CACHE
-        return (
-            f"{printable(str(place), 200)} cannot be written: {getattr(disk[0], 'strerror', '')}. "
-            "Free some space, or set HF_HOME to another folder."
-        )
-    elif status is not None:
-        sentence = _BY_STATUS.get(
-            status, f"The Hugging Face Hub has failed (it answered {status}). Try again later."
-        )
-    elif any("Timeout" in name for name in types):
-        sentence = "{endpoint} did not answer in time. Set HF_HUB_DOWNLOAD_TIMEOUT to wait longer."
+    names = [name for link in links if (name := type(link).__name__) in _BY_TYPE]
+    responses = [r for link in links if (r := getattr(link, "response", None)) is not None]
+    if names:
+        sentence = _BY_TYPE[names[0]]
+    elif responses:
+        status = responses[0].status_code
+        failed = f"The Hugging Face Hub has failed (it answered {status}). Try again later."
+        sentence = _BY_STATUS.get(status, failed)
     else:
-        sentence = "{endpoint} could not be reached ({reason}). Check the network and HF_ENDPOINT."
-    return sentence.format(
-        repo=repo,
-        revision=revision or "main",
-        endpoint=constants.ENDPOINT,
-        reason=f"{types[-1]}: {printable(' '.join(str(links[-1]).split()), 120)}",
-    )
+        reason = f"{type(links[-1]).__name__}: {' '.join(str(links[-1]).split())}"
+        return (
+            f"The request to {constants.ENDPOINT} failed ({printable(reason, 200)}). Check the "
+            "network, HF_ENDPOINT, and the free space in HF_HOME."
+        )
+    return sentence.format(repo=repo, revision=revision or "main")
 
 
 # Which files belong to a model.
 
-_SMALL = frozenset(
-    {
-        "config.json",
-        "filbert.json",
-        "modules.json",
-        "config_sentence_transformers.json",
-        *SENTENCE_FILES,
-        *GOOGLE_CONFIGS,
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.txt",
-        "vocab.json",
-        "merges.txt",
-        "spiece.model",
-        "sentencepiece.bpe.model",
-        "30k-clean.model",  # ALBERT's, as published by Google
-    }
-)
+_SMALL = (
+    "config.json", "filbert.json", "modules.json", "config_sentence_transformers.json",
+    *SENTENCE_FILES, *GOOGLE_CONFIGS, "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
+    "spiece.model", "sentencepiece.bpe.model",
+    "30k-clean.model",  # ALBERT's, as published by Google
+)  # fmt: skip
 # sentence-transformers numbers the folders of its modules: 1_Pooling, 2_Dense, 3_Normalize.
 _MODULE = re.compile(r"(?P<folder>\d{1,2}_[A-Za-z]{1,40})/(?P<file>[^/]+)")
 # Until 2020 the encoder was in such a folder, the first: 0_Transformer, 0_BERT.
@@ -178,16 +148,10 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
 
 def module_weights(names: set[str]) -> set[str]:
     """Return the file of each module that its tensors are read from."""
-    tensors = {f"{match['folder']}/" for match in map(_MODULE.fullmatch, names) if match}
-    weights = (
-        [
-            name
-            for file in ("model.safetensors", "pytorch_model.bin")
-            if (name := at + file) in names
-        ]
-        for at in tensors
-    )
-    return {files[0] for files in weights if files}
+    folders = {match["folder"] for match in map(_MODULE.fullmatch, names) if match}
+    files = ("pytorch_model.bin", "model.safetensors")
+    found = {at: f"{at}/{file}" for file in files for at in folders if f"{at}/{file}" in names}
+    return set(found.values())
 
 
 def is_offline(local_files_only: bool | None) -> bool:
@@ -197,22 +161,6 @@ def is_offline(local_files_only: bool | None) -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
-
-
-@contextmanager
-def bars_on_a_terminal_only() -> Iterator[None]:
-    """Switch progress bars off where stderr is a file, unless the environment decides."""
-    from huggingface_hub import constants, utils
-
-    is_set = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None
-    if is_set or sys.stderr.isatty() or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
-        yield
-        return
-    utils.disable_progress_bars()  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        utils.enable_progress_bars()  # type: ignore[attr-defined]
 
 
 def fetch(
@@ -247,34 +195,31 @@ def fetch(
                 "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
             )
         return folder
-    with bars_on_a_terminal_only():
-        try:
-            # snapshot_download would send the same request without a timeout.
-            info = huggingface_hub.HfApi(token=token).model_info(
-                name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
-            )
-        except hub_failures() as error:
-            why = explained(error, name, revision)
-            folder = _cached(name, revision)
-            if folder is None or isinstance(error, errors.RevisionNotFoundError):
-                raise InputError(why) from error
-            log.warning("%s Using the copy of %s in the local cache.", why, name)
-            return folder
-        published = [file.rfilename for file in info.siblings or ()]
-        wanted = to_fetch(published, tokenizer_only=tokenizer_only)
-        if not tokenizer_only:
-            _check_weights(name, wanted)
-        try:
-            return Path(
-                huggingface_hub.snapshot_download(
-                    name,
-                    revision=revision,
-                    token=token,
-                    allow_patterns=[glob.escape(file) for file in wanted],
-                )
-            )
-        except hub_failures() as error:
-            raise InputError(explained(error, name, revision)) from error
+    try:
+        # snapshot_download would send the same request without a timeout.
+        info = huggingface_hub.HfApi(token=token).model_info(
+            name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
+        )
+    except hub_failures() as error:
+        why = explained(error, name, revision)
+        folder = _cached(name, revision)
+        if folder is None or isinstance(error, errors.RevisionNotFoundError):
+            raise InputError(why) from error
+        log.warning("%s Using the copy of %s in the local cache.", why, name)
+        return folder
+    wanted = to_fetch(
+        [file.rfilename for file in info.siblings or ()], tokenizer_only=tokenizer_only
+    )
+    if not tokenizer_only:
+        _check_weights(name, wanted)
+    patterns = [glob.escape(file) for file in wanted]
+    try:
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision, token=token, allow_patterns=patterns
+        )
+    except hub_failures() as error:
+        raise InputError(explained(error, name, revision)) from error
+    return Path(folder)
 
 
 def _check_weights(name: str, wanted: list[str]) -> None:

@@ -7,13 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from filbert.checkpoints.families import (
-    GOOGLE_CONFIGS,
-    PICKLES,
-    SAFETENSORS,
-)
+from filbert.checkpoints.families import PICKLES, SAFETENSORS
 from filbert.checkpoints.hub import (
-    bars_on_a_terminal_only,
     explained,
     hub_failures,
     is_offline,
@@ -57,10 +52,8 @@ def files_to_push(folder: Path) -> dict[str, int]:
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     convert = f"Convert it first: filbert convert {folder} DIR --to huggingface"
     if "config.json" not in names:
-        if names & set(GOOGLE_CONFIGS) or any(name.endswith(".index") for name in names):
-            raise FormatError(f"{folder} holds a TensorFlow checkpoint. {convert}")
-        hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
-        raise FormatError(f"{folder} is no model: no config.json.{hint}")
+        hint = f"Did you mean {folder / 'model'}?" if "model/config.json" in names else convert
+        raise FormatError(f"{folder} is no model: no config.json. {hint}")
     weights = {path.name for path in weight_files(folder)}
     if any(PICKLES.fullmatch(Path(name).name) for name in weights | module_weights(names)):
         raise FormatError(f"{folder} holds weights in a pickle, which can run code. {convert}")
@@ -126,15 +119,17 @@ def push(
         )
     announce(files)
     try:
-        with bars_on_a_terminal_only():
-            api = huggingface_hub.HfApi(token=token)
-            _commit(api, folder, files, repo_id, private, revision, message)
+        api = huggingface_hub.HfApi(token=token)
+        api.create_repo(repo_id, private=private or None, exist_ok=True)
+        if private and not api.model_info(repo_id).private:
+            raise ConfigError(
+                f"{repo_id} is already public; nothing was uploaded. Make it private on its page, "
+                "or choose another name."
+            )
+        if revision not in (None, "main"):
+            api.create_branch(repo_id, branch=str(revision), exist_ok=True)
+        _commit(api, folder, files, repo_id, revision, message)
     except hub_failures() as error:
-        if isinstance(error, ValueError) and "README.md" in str(error):
-            reason = printable(" ".join(str(error).split()), 300)
-            raise FormatError(
-                f"{folder / 'README.md'}: the Hub does not accept its metadata: {reason}"
-            ) from error
         raise InputError(explained(error, repo_id, revision)) from error
     branch = f"/tree/{revision}" if revision not in (None, "main") else ""
     return f"{constants.ENDPOINT}/{repo_id}{branch}"
@@ -145,32 +140,21 @@ def _commit(
     folder: Path,
     files: dict[str, int],
     repo_id: str,
-    private: bool,
     revision: str | None,
     message: str | None,
 ) -> None:
-    """Create repository and branch if missing, and replace the model there in one commit."""
+    """Replace the model in a repository in one commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    api.create_repo(repo_id, private=private or None, exist_ok=True)
-    if private and not api.model_info(repo_id).private:
-        raise ConfigError(
-            f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
-            "choose another name."
-        )
-    if revision not in (None, "main"):
-        api.create_branch(repo_id, branch=str(revision), exist_ok=True)
     siblings = api.model_info(repo_id, revision=revision).siblings or ()
     existing = {file.rfilename for file in siblings} - {"README.md"}
     stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
     if stale:
         log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
+    added = [CommitOperationAdd(name, folder / name) for name in files]
     api.create_commit(
         repo_id,
-        operations=[
-            *(CommitOperationAdd(name, folder / name) for name in files),
-            *(CommitOperationDelete(name) for name in sorted(stale)),
-        ],
+        operations=[*added, *map(CommitOperationDelete, sorted(stale))],
         commit_message=message or "Upload a model with filbert",
         revision=revision,
     )
