@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +12,10 @@ import torch
 from filbert.data.examples import Example
 from filbert.losses.student import StudentOutput
 from filbert.tasks.classification import Classification
+from filbert.tasks.distillation import SoftLabels
 from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
-from filbert.tasks.soft_labels import SoftLabels
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 
@@ -27,7 +26,7 @@ def example(row, length=3, target=None, **source):
 
 
 def soft(task, answers, **more):
-    return SoftLabels(task, lambda examples: torch.tensor(answers), **more)
+    return SoftLabels(task, **more), torch.tensor(answers)
 
 
 def kl(teacher, student):
@@ -41,8 +40,9 @@ def softmax(*logits):
 
 def losses(objective, examples, output):
     """The mean of every kind, as the trainer makes it."""
+    objective, answers = objective
     targets = objective.targets(examples)
-    sums = objective.loss(torch.tensor(output), targets)
+    sums = objective.loss(StudentOutput(torch.tensor(output), answers, torch.empty(0)), targets)
     counts = objective.count(targets)
     assert len(sums) == len(counts) == len(objective.spec.loss_names)
     return [s / (c or 1.0) for s, c in zip(sums.tolist(), counts, strict=True)]
@@ -58,7 +58,7 @@ def test_classes_are_compared_at_a_temperature_whose_square_comes_back():
 
 
 def test_windows_of_a_row_are_averaged_before_they_are_compared():
-    objective = soft(TWO, [[2.0, 0.0]])
+    objective = soft(TWO, [[3.0, 0.0], [1.0, 0.0]])
     examples = [example(0), example(0)]
     assert losses(objective, examples, [[4.0, 0.0], [0.0, 0.0]]) == pytest.approx([0.0], abs=1e-7)
     control = losses(objective, examples, [[4.0, 0.0], [4.0, 0.0]])
@@ -92,7 +92,7 @@ def test_words_are_compared_one_by_one():
     sources = {"rows": np.array([1, 3])}, {"rows": np.array([1])}
     examples = [example(0, 5, None, **sources[0]), example(1, 3, None, **sources[1])]
     objective = soft(task, [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    assert objective.targets(examples).at.tolist() == [1, 3, 6]
+    assert objective[0].targets(examples).at.tolist() == [1, 3, 6]
     found = losses(objective, examples, [[0.0, 0.0]] * 3)
     assert found == pytest.approx([kl(softmax(1, 0), [0.5, 0.5]) / 3])
 
@@ -120,45 +120,15 @@ def test_alpha_divides_the_loss_between_labels_and_answers():
     assert answers == pytest.approx(0.75 * kl([0.5, 0.5], softmax(1, 0)))
 
 
-def test_a_teacher_whose_answers_have_no_share_is_not_asked():
-    def asked(examples):
-        raise AssertionError("a pass of the teacher for nothing")
-
-    objective = SoftLabels(TWO, asked, alpha=1.0)
-    assert objective.spec.loss_names == ("hard_loss",)
+def test_with_labels_alone_the_teacher_has_no_share():
+    objective = soft(TWO, [], alpha=1.0)
+    assert objective[0].spec.loss_names == ("hard_loss",)
     (hard,) = losses(objective, [example(0, target=1)], [[1.0, 0.0]])
     assert hard == pytest.approx(-math.log(softmax(1, 0)[1]))
 
 
-@pytest.mark.parametrize(
-    ("task", "sizes", "width"),
-    [(TWO, (1, 1, 1), 2), (Tagging(labels=("O", "B-x")), (2, 1, 2), 2), (SpanQA(), (3, 4, 3), 2)],
-)
-def test_rows_without_labels_have_the_answers_alone(task, sizes, width):
-    targets = {"sequence": 1, "tokens": np.array([1, 0]), "spans": (1, 1)}
-    kind = task.spec.head_kind
-    length = sizes if kind == "spans" else (4, 4, 4)
-    rows = [np.arange(1, n + 1) for n in sizes]
-    examples = [
-        example(i, length[i], None if i == 1 else targets[kind], rows=rows[i]) for i in range(3)
-    ]
-    torch.manual_seed(0)
-    output = torch.randn(sum(sizes), width).tolist()
-    mixed = soft(task, output, alpha=0.5)
-    hard, answers = losses(mixed, examples, output)
-    assert answers == pytest.approx(0.0, abs=1e-6)
-    own = [x for i, x in enumerate(output) if not sizes[0] <= i < sizes[0] + sizes[1]]
-    labelled = [replace(examples[0]), replace(examples[2])]
-    alone = task.targets(labelled)
-    wanted = float(task.loss(torch.tensor(own), alone)) / task.count(alone)
-    assert hard == pytest.approx(0.5 * wanted, rel=1e-5)
-    middle = output[sizes[0] : sizes[0] + sizes[1]]
-    none = losses(soft(task, middle, alpha=0.5), [examples[1]], middle)
-    assert none[0] == 0.0, "not one label in the batch"
-
-
-def test_answers_may_come_with_the_output_and_equal_ones_cost_nothing():
-    objective = SoftLabels(TWO, None)
+def test_equal_outputs_cost_nothing():
+    objective = SoftLabels(TWO)
     logits = torch.tensor([[4.0, 0.0], [0.0, 0.0]], requires_grad=True)
     targets = objective.targets([example(0), example(0)])
     same = StudentOutput(logits, torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.zeros(0))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
-from filbert.tasks.base import task_class
+from filbert.tasks.base import TaskOptions, task_class
 from filbert.train import base_model
 from filbert.train.base_model import load_for_task
 from filbert.train.options import (
@@ -22,12 +23,8 @@ from filbert.train.options import (
 
 def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):
     def length(**given) -> int:
-        usual = {"model": "filbert-mini", "task": "span_qa", "train": "x", "out": "y"}
-        options = FinetuneOptions.from_keywords(usual | given)
-        task = task_class(options.task.name).from_options(
-            options.task.options, options.data.columns
-        )
-        return load_for_task(options, task)[2]
+        task = task_class(given.pop("task", "span_qa")).from_options(TaskOptions(), ColumnNames())
+        return load_for_task("filbert-mini", task, **given)[2]
 
     # The model's own limit is lower.
     assert base_model._USUAL_MAX_LENGTH == {"span_qa": 384}

@@ -84,11 +84,11 @@ _HAND_WRITTEN = (
 # Kinds of heads and variables that they have. Heads of fine-tuning come before those of
 # pre-training, which such checkpoints may still hold.
 _PAIR, _WORDS = "cls/seq_relationship/output_weights", "cls/predictions/output_bias"
-_FINE_TUNED = {
+_FINE_TUNED: dict[str, tuple[str, ...]] = {
     "spans": ("cls/squad/output_weights", "cls/squad/output_bias"),
     "sequence": ("output_weights", "output_bias"),
 }
-_PRETRAINED = {
+_PRETRAINED: dict[str, dict[str, tuple[str, ...]]] = {
     "bert": {"pretraining": (_WORDS, _PAIR), "masked_lm": (_WORDS,), "pair": (_PAIR,)},
     "albert": {"pretraining": (_WORDS, _PAIR), "masked_lm": (_WORDS,)},
     "electra": {
@@ -299,9 +299,7 @@ def _num_layers(shapes: Mapping[str, Any], root: str) -> int:
     return 1 + max((int(m[1]) for m in map(pattern.match, shapes) if m), default=-1)
 
 
-def _kind(
-    shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: Any
-) -> str | None:
+def _kind(shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: Any) -> str | None:
     """Return the first kind of head whose variables, and its pooler, are all there."""
     has_pooler = f"{root}/pooler/dense/kernel" in shapes
     for kind, names in (_FINE_TUNED | _PRETRAINED[family]).items():
@@ -407,7 +405,7 @@ _KEYS = (
     "num_hidden_layers", "type_vocab_size", "vocab_size",
 )  # fmt: skip
 # Further keys by family, and those whose value is fixed.
-_FURTHER_KEYS = {
+_FURTHER_KEYS: dict[str, tuple[str, ...]] = {
     "bert": (),
     "electra": ("embedding_size",),
     "albert": ("embedding_size", "num_hidden_groups", "inner_group_num"),
@@ -702,7 +700,7 @@ def _reads_alike(left: Tokenizer, right: Tokenizer) -> bool:
     added = [token.content for token in left.backend.get_added_tokens_decoder().values()]
     probes = [*_PROBES, *(f"a {content} b" for content in added[:100])]
     pairs = zip(probes, [*probes[1:], probes[0]], strict=True)
-    texts = [*probes, *pairs]
+    texts: list[str | tuple[str, str]] = [*probes, *pairs]
     return all(
         one.input_ids.tolist() == two.input_ids.tolist()
         and one.token_type_ids.tolist() == two.token_type_ids.tolist()

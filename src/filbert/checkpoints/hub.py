@@ -214,12 +214,13 @@ def fetch(
         _check_weights(name, wanted)
     patterns = [glob.escape(file) for file in wanted]
     try:
-        folder = huggingface_hub.snapshot_download(
-            name, revision=revision, token=token, allow_patterns=patterns
+        return Path(
+            huggingface_hub.snapshot_download(
+                name, revision=revision, token=token, allow_patterns=patterns
+            )
         )
     except hub_failures() as error:
         raise InputError(explained(error, name, revision)) from error
-    return Path(folder)
 
 
 def _check_weights(name: str, wanted: list[str]) -> None:

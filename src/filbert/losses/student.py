@@ -7,7 +7,7 @@ Layers are numbered from 0: 0 is the embeddings, i the output of the i-th layer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,13 +39,20 @@ _MAX_LOGITS = 2**25
 
 # Which layers are compared, and how
 
+# Kinds of layer losses by what they read of a layer; all but "patient" are sums over tokens.
+_OF_HIDDEN = ("cosine", "embeddings", "hidden", "patient")
+_OF_ATTENTION = ("scores", "relations")
+# Kinds with a learned projection from the student's width to the teacher's.
+_PROJECTED = ("embeddings", "hidden")
+
 
 @dataclass(frozen=True)
 class LayerLoss:
     """A loss between layers of the student and layers of the teacher.
 
     Attributes:
-        kind: A key of `KINDS`.
+        kind: cosine, embeddings, hidden or patient (hidden states), scores or relations
+            (attention).
         layers: Pairs of a student's and a teacher's layer; their losses are added.
         weight: Factor of the mean loss.
         heads: Of "relations": the number of heads that the vectors are split into.
@@ -63,81 +70,7 @@ class LayerLoss:
 
     def count(self, lengths: Sequence[int]) -> float:
         """Return the number of tokens or sequences that the sum runs over."""
-        return float(sum(lengths) if KINDS[self.kind].per_token else len(lengths))
-
-
-class _Compared(NamedTuple):
-    """A pair of layers while a batch is read."""
-
-    loss: LayerLoss
-    student: Trace
-    teacher: Trace
-    layers: tuple[int, int]
-    batch: PackedBatch
-    projections: nn.ModuleDict
-    causal: bool
-
-    def hidden(self) -> tuple[Tensor, Tensor]:
-        """Return both hidden states (T, H), the student's projected to the teacher's width."""
-        mine = self.student.hidden[self.layers[0]]
-        if self.loss.kind in self.projections:
-            mine = self.projections[self.loss.kind](mine)
-        return mine, self.teacher.hidden[self.layers[1]]
-
-    def qkv(self) -> tuple[Tensor, Tensor]:
-        """Return queries, keys and values of both, (T, 3, A, D)."""
-        return self.student.qkv[self.layers[0]], self.teacher.qkv[self.layers[1]]
-
-    def mask(self) -> AttentionMask:
-        """Return the attention mask of the layers."""
-        plan = self.student.plans[self.layers[0]]
-        return AttentionMask(plan.reach, plan.causal)
-
-
-def _patient(pair: _Compared) -> Tensor:
-    at = standing_rows(pair.batch, causal=pair.causal)
-    mine, theirs = pair.hidden()
-    return patient_distance(mine[at], theirs[at])
-
-
-def _scores(pair: _Compared) -> Tensor:
-    plans = (pair.student.plans[pair.layers[0]], pair.teacher.plans[pair.layers[1]])
-    rotated = [
-        qkv if plan.angles is None else rotate(qkv, plan.angles)
-        for qkv, plan in zip(pair.qkv(), plans, strict=True)
-    ]
-    return score_error(rotated[0][:, :2], rotated[1][:, :2], pair.batch, pair.mask())
-
-
-def _relations(pair: _Compared) -> Tensor:
-    mine, theirs = (split_heads(qkv, pair.loss.heads) for qkv in pair.qkv())
-    return relation_divergence(mine, theirs, pair.batch, pair.mask())
-
-
-class _LayerLoss(NamedTuple):
-    """How a kind of layer loss is computed.
-
-    Attributes:
-        compare: Returns the sum over the batch for one pair of layers.
-        source: What it reads of a layer, "hidden" or "qkv".
-        per_token: Whether its sum runs over tokens, otherwise over sequences.
-        projects: Whether a learned projection maps the student's width to the teacher's.
-    """
-
-    compare: Callable[[_Compared], Tensor]
-    source: str = "hidden"
-    per_token: bool = True
-    projects: bool = False
-
-
-KINDS = {
-    "cosine": _LayerLoss(lambda pair: cosine_distance(*pair.hidden())),
-    "embeddings": _LayerLoss(lambda pair: squared_error(*pair.hidden()), projects=True),
-    "hidden": _LayerLoss(lambda pair: squared_error(*pair.hidden()), projects=True),
-    "patient": _LayerLoss(_patient, per_token=False),
-    "scores": _LayerLoss(_scores, source="qkv"),
-    "relations": _LayerLoss(_relations, source="qkv"),
-}
+        return float(len(lengths) if self.kind == "patient" else sum(lengths))
 
 
 def check_layer_losses(
@@ -148,46 +81,44 @@ def check_layer_losses(
     Raises:
         ConfigError: A layer does not exist, or widths, heads or attention masks do not fit.
     """
-    sides = (("student", student), ("teacher", teacher))
+    sides = {"student": student, "teacher": teacher}
     for loss in losses:
-        kind = KINDS[loss.kind]
+        needs_width = loss.kind in _OF_HIDDEN and loss.kind not in _PROJECTED
+        if needs_width and student.hidden_size != teacher.hidden_size:
+            raise ConfigError(
+                f"{loss.kind}: the student's hidden_size is {student.hidden_size} and the "
+                f"teacher's {teacher.hidden_size}; this loss needs equal sizes."
+            )
         for pair in loss.layers:
-            for (whose, config), number in zip(sides, pair, strict=True):
+            for (name, config), number in zip(sides.items(), pair, strict=True):
                 if not 0 <= number <= config.num_hidden_layers:
                     raise ConfigError(
-                        f"{loss.kind}: the {whose}'s layer {number - 1} is asked for; it has 0 to "
+                        f"{loss.kind}: the {name}'s layer {number - 1} is asked for; it has 0 to "
                         f"{config.num_hidden_layers - 1}."
                     )
-            if kind.source == "qkv":
-                _check_attention(loss, pair, sides)
-        widths = (student.hidden_size, teacher.hidden_size)
-        if kind.source == "hidden" and not kind.projects and widths[0] != widths[1]:
-            raise ConfigError(
-                f"{loss.kind}: the student's hidden_size is {widths[0]} and the teacher's "
-                f"{widths[1]}; this loss needs equal sizes."
-            )
+            if loss.kind in _OF_ATTENTION:
+                _check_attention(loss, pair, (student, teacher))
 
 
 def _check_attention(
-    loss: LayerLoss, pair: tuple[int, int], sides: Sequence[tuple[str, EncoderConfig]]
+    loss: LayerLoss, pair: tuple[int, int], configs: tuple[EncoderConfig, EncoderConfig]
 ) -> None:
-    heads = [config.heads_of(n - 1) for (_, config), n in zip(sides, pair, strict=True)]
+    heads = [config.heads_of(n - 1) for config, n in zip(configs, pair, strict=True)]
+    widths = [config.head_size * count for config, count in zip(configs, heads, strict=True)]
+    masks = [
+        (c.attention.causal, c.attention.window if c.is_local(n - 1) else None)
+        for c, n in zip(configs, pair, strict=True)
+    ]
     if loss.kind == "scores" and heads[0] != heads[1]:
         raise ConfigError(
             f"scores: the student has {heads[0]} attention heads and the teacher {heads[1]}; "
             "they are compared head by head. Use a student with as many heads, or method minilm."
         )
-    for (whose, config), count in zip(sides, heads, strict=True):
-        width = count * config.head_size
-        if loss.kind == "relations" and width % loss.heads:
-            raise ConfigError(
-                f"relation_heads is {loss.heads}, which does not divide the width of the {whose}'s "
-                f"attention, {width}."
-            )
-    masks = [
-        (c.attention.causal, c.attention.window if c.is_local(n - 1) else None)
-        for (_, c), n in zip(sides, pair, strict=True)
-    ]
+    if loss.kind == "relations" and any(width % loss.heads for width in widths):
+        raise ConfigError(
+            f"relation_heads is {loss.heads}, which does not divide the widths of both models, "
+            f"{widths[0]} and {widths[1]}."
+        )
     if masks[0] != masks[1]:
         raise ConfigError(
             f"{loss.kind}: the student's layer {pair[0] - 1} and the teacher's {pair[1] - 1} have "
@@ -290,11 +221,7 @@ class Student(nn.Module):
                 answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
         sums = []
         for loss in self.losses:
-            around = (batch, self.projections, self.config.attention.causal)
-            parts = [
-                KINDS[loss.kind].compare(_Compared(loss, mine, theirs, layers, *around))
-                for layers in loss.layers
-            ]
+            parts = [self._compared(loss, pair, mine, theirs, batch) for pair in loss.layers]
             sums.append(sum(parts[1:], parts[0]))
         if self.words is not None:
             rows = at if self.words.masked_only else None
@@ -302,11 +229,43 @@ class Student(nn.Module):
         output = _tensor(self.model.read(tokens_TH, batch, at))
         return StudentOutput(output, answer, torch.stack(sums) if sums else tokens_TH.new_zeros(0))
 
+    def _compared(
+        self,
+        loss: LayerLoss,
+        pair: tuple[int, int],
+        student: Trace,
+        teacher: Trace,
+        batch: PackedBatch,
+    ) -> Tensor:
+        """Return the sum of a loss over the batch for one pair of layers."""
+        if loss.kind in _OF_HIDDEN:
+            mine_TH, theirs_TH = student.hidden[pair[0]], teacher.hidden[pair[1]]
+            if loss.kind in self.projections:
+                mine_TH = self.projections[loss.kind](mine_TH)
+            if loss.kind == "cosine":
+                return cosine_distance(mine_TH, theirs_TH)
+            if loss.kind == "patient":
+                at = standing_rows(batch, causal=self.config.attention.causal)
+                return patient_distance(mine_TH[at], theirs_TH[at])
+            return squared_error(mine_TH, theirs_TH)
+        plans = (student.plans[pair[0]], teacher.plans[pair[1]])
+        mask = AttentionMask(plans[0].reach, plans[0].causal)
+        qkv = (student.qkv[pair[0]], teacher.qkv[pair[1]])
+        if loss.kind == "relations":
+            first, second = (split_heads(part, loss.heads) for part in qkv)
+            return relation_divergence(first, second, batch, mask)
+        first, second = (
+            (part if plan.angles is None else rotate(part, plan.angles))[:, :2]
+            for part, plan in zip(qkv, plans, strict=True)
+        )
+        return score_error(first, second, batch, mask)
+
     def _encode(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
         """Return an encoder's output and what the layer losses read inside it."""
         layers: dict[str, set[int]] = {"hidden": set(), "qkv": set()}
         for loss in self.losses:
-            layers[KINDS[loss.kind].source] |= {pair[side] for pair in loss.layers}
+            part = "hidden" if loss.kind in _OF_HIDDEN else "qkv"
+            layers[part] |= {pair[side] for pair in loss.layers}
         if not any(layers.values()):
             return encoder(batch), Trace()
         with traced(encoder, layers["hidden"], layers["qkv"]) as trace:
@@ -350,7 +309,7 @@ def _new_projections(
     """
     projections = nn.ModuleDict()
     for loss in losses:
-        if KINDS[loss.kind].projects and student.hidden_size != teacher.hidden_size:
+        if loss.kind in _PROJECTED and student.hidden_size != teacher.hidden_size:
             projections[loss.kind] = nn.Linear(student.hidden_size, teacher.hidden_size, bias=False)
     for projection in projections.values():
         # This standard deviation keeps the length of vectors.

@@ -40,13 +40,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 # Modules of this folder that are no tasks on labelled rows.
-_NO_TASKS = {
-    "base",
-    "rows",
-    "pretraining",
-    "distillation",
-    "soft_labels",
-}
+_NO_TASKS = {"base", "rows", "pretraining", "distillation"}
 
 
 class Targets(NamedTuple):
@@ -60,8 +54,7 @@ class Targets(NamedTuple):
         pair: what a pair objective wants of every sequence, int64 (S,).
         are_seen: the model is handed `values` too, after `at`: a generator's samples are compared
             with them.
-        labels: where `values` are a teacher's answers, what the rows' own labels want; `at` then
-            names the rows of the head's output that have labels, None for all.
+        labels: targets of the rows' labels, where a student learns from a teacher too.
     """
 
     values: Tensor

@@ -17,7 +17,6 @@ from filbert.tasks.base import Task, TaskSpec, set_vector_head
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
 
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
@@ -25,23 +24,48 @@ _USUAL_MAX_LENGTH = {"span_qa": 384}
 _HEAD_KEPT = "head kept"
 
 
-def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
-    """The model to start from, with the task's head, its tokenizer, the length to cut texts at."""
-    folder = find_model(options.model.name)
-    tokenizer = read_tokenizer(folder)
-    checkpoint = _shaped(read_checkpoint(folder), options)
+def load_for_task(
+    name: str,
+    task: Task,
+    *,
+    keep_layers: str | None = None,
+    causal: bool = False,
+    max_length: int | None = None,
+    dropout: float | None = None,
+    new_head: bool = False,
+) -> tuple[Checkpoint, Tokenizer, int]:
+    """Return the model to start from with the task's head, its tokenizer, and the maximum length.
+
+    Args:
+        name: A folder, built-in name or Hub id.
+        task: With its labels.
+        keep_layers: As `layers_to_keep`; all if None.
+        causal: Make the attention causal.
+        max_length: Texts are cut at this number of tokens; None for the limit of the model.
+        dropout: Overrides the dropout of the model.
+        new_head: As `with_task_head`.
+    """
+    place = find_model(name)
+    tokenizer, checkpoint = read_tokenizer(place), read_checkpoint(place)
+    if keep_layers is not None:
+        layers = layers_to_keep(keep_layers, checkpoint.config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    checkpoint = with_dropout(as_causal(checkpoint) if causal else checkpoint, dropout)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
     positions = config.max_tokens_per_sequence
-    max_length = check_max_length(options.data.max_length, checkpoint.config)
     usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
-    max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
-    if options.train.dropout is not None:
-        changed = config.with_dropout(options.train.dropout)
-        checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = with_task_head(checkpoint, task, new_head=options.model.new_head)
-    return checkpoint, tokenizer, max_length
+    length = check_max_length(max_length, config)
+    length = length or min(tokenizer.max_length or positions, positions, usual)
+    return with_task_head(checkpoint, task, new_head=new_head), tokenizer, length
+
+
+def with_dropout(checkpoint: Checkpoint, rate: float | None) -> Checkpoint:
+    """Return the checkpoint with another dropout rate; None for its own."""
+    if rate is None:
+        return checkpoint
+    return dataclasses.replace(checkpoint, config=checkpoint.config.with_dropout(rate))
 
 
 def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
@@ -101,15 +125,6 @@ def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:
     if spec.labels is None:
         return spec.num_labels == checkpoint.num_labels
     return sorted(spec.labels) == sorted(checkpoint.labels or ())
-
-
-def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
-    """The encoder with the layers and the direction of attention that are asked for."""
-    base = options.model
-    if base.keep_layers is not None:
-        layers = layers_to_keep(base.keep_layers, checkpoint.config.num_hidden_layers)
-        checkpoint = with_layers(checkpoint, layers)
-    return as_causal(checkpoint) if base.causal else checkpoint
 
 
 def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from filbert.checkpoints.checkpoint import Checkpoint, with_layers
-from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example, collate
+from filbert.data.labels import listed
 from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.inference.stored_task import check_max_length
+from filbert.inference.forward import run_model
+from filbert.inference.predictor import Predictor
 from filbert.losses.student import (
     LayerLoss,
     Student,
@@ -34,40 +33,52 @@ from filbert.losses.student import (
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task
-from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
-from filbert.tasks.rows import read_task_rows
-from filbert.tasks.soft_labels import SoftLabels
-from filbert.text.tokenizer import Tokenizer
+from filbert.model.precision import Precision
+from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
+from filbert.tasks.distillation import (
+    LayerDistillation,
+    SoftLabels,
+    patient_losses,
+    tinybert_losses,
+)
+from filbert.tasks.rows import read_task_rows, row_labels
 from filbert.train.augment import augmented_rows
-from filbert.train.base_model import build, freeze, layers_to_keep, with_task_head
+from filbert.train.base_model import build, freeze, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
-from filbert.train.features import frozen_features
 from filbert.train.finetune import Prepared, announce, learn, measure, opening, save
-from filbert.train.log import RunLog, say
+from filbert.train.log import RunLog
 from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
-from filbert.train.run_folder import (
-    already_finished,
-    check_out,
-    folder_of_all,
-    settle_precision,
-)
-from filbert.train.splits import Split, tokenise
+from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.splits import Split, tokenise, tokenise_splits
 from filbert.train.state import digest_of
-from filbert.train.teacher import (
-    TaskTeacher,
-    check_labels,
-    exact_outputs,
-    read_teacher,
-    teacher_answers,
-)
 
-_MEASURED = ("train", "dev", "test")
+# Entries of a task that `calibrate` sets; the student is calibrated on its own dev rows.
+_FITTED = ("thresholds", "temperature", "null_threshold")
+
+
+class _Pair(NamedTuple):
+    """Teacher, student and rows of a run, read and checked.
+
+    Attributes:
+        options: Of the run.
+        parallel: The group of processes.
+        teacher: The fine-tuned model to learn from.
+        prepared: The run as the functions of `finetune` read it; its model is the student.
+        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
+        loader: Batches of the training rows and of those that were made out of them.
+    """
+
+    options: DistillOptions
+    parallel: Parallel
+    teacher: Predictor
+    prepared: Prepared
+    layer_losses: tuple[LayerLoss, ...]
+    loader: Loader
 
 
 def distill(options: DistillOptions) -> dict[str, Any]:
@@ -81,201 +92,246 @@ def distill(options: DistillOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    started, run, method = time.perf_counter(), options.run, options.loss.method
+    started, run, loss = time.perf_counter(), options.run, options.loss
     with start_processes(run.distributed, run.device) as parallel:
         if parallel.is_first:
             check_out(Path(run.out), overwrite=run.overwrite, resume=run.resume)
         pair = _prepare(options, parallel)
-        prepared = pair.prepared
-        share = options.loss.hidden_share if method == "tinybert" else 0.0
-        schedule = Schedule([Phase(pair.loader)], _part_of(options.train, 1.0 - share))
-        objective = _objective(pair)
-        trained = _student_with_teacher(pair, answers=True) if method == "pkd" else None
+        prepared, has_stages = pair.prepared, loss.method == "tinybert"
+        share = 1.0 - loss.hidden_share if has_stages else 1.0
+        schedule = Schedule([Phase(pair.loader)], _part_of(options.train, share))
         finished = already_finished(run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule)
         with folder_of_all(run, facts, parallel) as folder:
-            first = _before(pair, folder)
+            first = _learn_layers(pair, folder / "stage-1") if has_stages else None
+            layer_losses = () if has_stages else pair.layer_losses
+            alpha = 0.0 if prepared.task.spec.whole_batch else loss.hard_share
             outcome, model = learn(
                 prepared,
-                objective,
+                SoftLabels(prepared.task, loss.soft_temperature, alpha, layer_losses),
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
-                trained=trained,
-                features=frozen_features(
-                    prepared.model, pair.loader, prepared.precision, prepared.took
-                ),
+                trained=_student(pair, layer_losses, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
                 outcome = _with_first_stage(outcome, first)
                 fitted, results = measure(prepared, outcome, model, folder)
-                seconds = time.perf_counter() - started
                 results |= _comparison(pair)
+                seconds = time.perf_counter() - started
                 facts |= ended(outcome, results.pop("metrics"), seconds) | results
                 save(prepared, fitted, outcome, facts, folder)
     return facts
 
 
-def _with_first_stage(outcome: Outcome, first: Outcome | None) -> Outcome:
-    """Add the costs of the first stage to those of the second one."""
-    if first is None:
-        return outcome
-    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
-    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
-    return dataclasses.replace(outcome, **sums)
-
-
-class _Pair(NamedTuple):
-    """Teacher, student and rows of a run, read and checked.
-
-    Attributes:
-        options: Of the run.
-        parallel: The group of processes.
-        prepared: The run as the functions of `finetune` read it; its model is the student.
-        teacher: The fine-tuned model to learn from.
-        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
-        rows: All rows of the run.
-        loader: Training batches.
-    """
-
-    options: DistillOptions
-    parallel: Parallel
-    prepared: Prepared
-    teacher: TaskTeacher
-    layer_losses: tuple[LayerLoss, ...]
-    rows: Rows
-    loader: Loader
+# Before the first step
 
 
 def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     """Read and check everything."""
-    device = parallel.device
+    device, chosen, data = parallel.device, options.model, options.data
     precision = settle_precision(options.run, parallel)
-    teacher = read_teacher(options.model, precision=precision.name, device=str(device))
-    task = teacher.task
-    _check_options(options, task)
+    teacher = Predictor.load(chosen.teacher, precision=precision.name, device=str(device))
+    task = _task_of(options, teacher)
     torch.manual_seed(options.run.seed)
-    begin = read_student(options, teacher)
-    ours, theirs = begin.checkpoint.config, teacher.model.config
-    if task.spec.head_kind is None and ours.hidden_size != theirs.hidden_size:
+    if chosen.student is None and chosen.keep_layers is None:
         raise ConfigError(
-            f"The student's vectors have {ours.hidden_size} numbers and the teacher's "
-            f"{theirs.hidden_size}. Use a student as wide as the teacher."
+            "Name a smaller model with --student, or keep some of the teacher's layers with "
+            "--keep-layers, such as --keep-layers 0,2,4."
         )
-    layer_losses = layer_losses_of(options.loss, ours, theirs)
-    model = build(begin.checkpoint, task)
-    is_frozen = freeze(model, options.train.freeze)
-    if is_frozen and layer_losses:
+    checkpoint, tokenizer, max_length = load_for_task(
+        chosen.student or chosen.teacher,
+        task,
+        keep_layers=chosen.keep_layers,
+        max_length=data.max_length,
+        dropout=options.train.dropout,
+    )
+    if data.max_length is None:
+        max_length = min(max_length, teacher.max_length)
+    config = teacher.model.config
+    types = (checkpoint.config.embeddings.token_types, config.embeddings.token_types)
+    if (
+        tokenizer.fingerprint != teacher.tokenizer.fingerprint
+        or max_length > config.max_tokens_per_sequence
+        # The teacher must know every token type that the tokenizer of the student writes.
+        or (types[1] > 0 and (types[0] < 2) != (types[1] < 2))
+    ):
+        raise ConfigError(
+            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
+            "with the teacher's vocabulary and length."
+        )
+    layer_losses = _layer_losses(options.loss, task, checkpoint.config, config)
+    model = build(checkpoint, task)
+    if freeze(model, options.train.freeze) and layer_losses:
         raise ConfigError(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."
         )
-    rows = read_rows(options, task, begin, teacher, device)
+    rows = _read_rows(options, task)
+    splits, took = tokenise_splits(rows, task, tokenizer, max_length)
+    examples, digests = splits["train"].examples, {n: one.digest for n, one in splits.items()}
+    if options.augment.augment_with is not None:
+        clock, cpu = time.perf_counter(), time.process_time()
+        extra = augmented_rows(
+            rows["train"], task, options.augment, seed=options.run.seed, device=device
+        )
+        path = splits["train"].path
+        made = tokenise("extra", path, extra, task, tokenizer, max_length, labelled=False)
+        examples = _joined(examples, made.examples)
+        texts = json.dumps([row.values for row in extra], default=str)
+        digests["extra"] = hashlib.sha256(texts.encode()).hexdigest()
+        took["augment_seconds"] = time.perf_counter() - clock
+        took["training_cpu_seconds"] += time.process_time() - cpu
     loader = Loader(
-        rows.examples,
+        examples,
         batch_size=options.train.rows_per_step,
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
-    assert teacher.predictor.checkpoint is not None
-    digest = digest_of(teacher.predictor.checkpoint.tensors)
-    mark = fingerprint(options, model, rows.digests | {"teacher": digest})
+    assert teacher.checkpoint is not None
+    digests["teacher"] = digest_of(teacher.checkpoint.tensors)
     prepared = Prepared(
         command="distill",
         options=options,
-        source=options.model.student or options.model.teacher,
+        source=chosen.student or chosen.teacher,
         task=task,
-        splits=rows.splits,
-        checkpoint=begin.checkpoint,
-        tokenizer=begin.tokenizer,
-        max_length=begin.max_length,
+        splits=splits,
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        max_length=max_length,
         model=model.to(device),
         precision=precision,
-        fingerprint=mark,
-        took=rows.took | {"tokenise_seconds": rows.tokenise_seconds},
+        fingerprint=fingerprint(options, model, digests),
+        took=took,
     )
-    return _Pair(options, parallel, prepared, teacher, layer_losses, rows, loader)
+    return _Pair(options, parallel, teacher, prepared, layer_losses, loader)
 
 
-def _objective(pair: _Pair) -> SoftLabels:
-    task, loss = pair.prepared.task, pair.options.loss
-    trains_both = loss.method == "pkd"
-    return SoftLabels(
-        task,
-        None if trains_both else partial(teacher_answers, pair.teacher.predictor, task),
-        temperature=loss.soft_temperature,
-        alpha=0.0 if task.spec.whole_batch else loss.hard_share,
-        layer_losses=pair.layer_losses if trains_both else (),
-    )
-
-
-def _before(pair: _Pair, folder: Path) -> Outcome | None:
-    """Train the first stage of TinyBERT, if there is one."""
-    method = pair.options.loss.method
-    if pair.parallel.is_first:
-        size = sum(parameter.numel() for parameter in pair.teacher.model.parameters())
-        say(f"teacher: {pair.teacher.name}, {size:,} parameters; method {method}")
-    return _learn_layers(pair, folder / "stage-1") if method == "tinybert" else None
-
-
-def _check_options(options: DistillOptions, task: Task) -> None:
-    """Check that metric, alpha and temperature apply to this task.
+def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
+    """Return the task of the teacher without its calibration; check the options that depend on it.
 
     Raises:
-        ConfigError: They do not.
+        ConfigError: The teacher has no task or another one, or an option does not apply to it.
     """
-    metric, alpha, temperature = options.train.metric, options.loss.alpha, options.loss.temperature
-    metrics = task.spec.metric_names
-    if metric is not None and metric not in metrics:
-        raise ConfigError(f"metric {metric!r} is not one of {list(metrics)}.")
-    if task.spec.whole_batch and alpha:
+    name, wanted, loss = options.model.teacher, options.model.task, options.loss
+    if teacher.task is None:
         raise ConfigError(
-            f"alpha is {alpha}; the teacher was trained on pairs without labels, so a student "
+            f"The teacher {name} was trained for no task, so it has no answers to learn. Fine-tune "
+            "it first, or learn from raw text with --corpus."
+        )
+    spec = teacher.task.spec
+    if wanted not in (None, spec.name):
+        raise ConfigError(
+            f"The teacher {name} was trained for {spec.name}, not for {wanted}. Take another "
+            "teacher, or leave --task out."
+        )
+    if options.train.metric not in (None, *spec.metric_names):
+        raise ConfigError(f"metric {options.train.metric!r} is not one of {[*spec.metric_names]}.")
+    if spec.whole_batch and loss.alpha:
+        raise ConfigError(
+            f"alpha is {loss.alpha}; the teacher was trained on pairs without labels, so a student "
             "can only learn its vectors. Leave alpha out."
         )
-    chooses = task.spec.labels is not None or task.spec.head_kind in ("choices", "spans")
-    if temperature is not None and not chooses:
+    if loss.temperature is not None and not (
+        spec.labels is not None or spec.head_kind in ("choices", "spans")
+    ):
         raise ConfigError(
-            f"temperature is {temperature}; it is for answers that choose among several, not for "
-            f"{task.spec.name}. Leave it out."
+            f"temperature is {loss.temperature}; it is for answers that choose among several, not "
+            f"for {spec.name}. Leave it out."
         )
+    described = {k: v for k, v in task_to_dict(teacher.task).items() if k not in _FITTED}
+    return task_from_dict(type(teacher.task), described)
 
 
-def layer_losses_of(
-    loss: LossOptions, student: EncoderConfig, teacher: EncoderConfig
+def _layer_losses(
+    loss: LossOptions, task: Task, student: EncoderConfig, teacher: EncoderConfig
 ) -> tuple[LayerLoss, ...]:
     """Return the comparisons of hidden layers of the two models.
 
     Raises:
         ConfigError: The method cannot compare these models.
     """
+    if task.spec.head_kind is None and student.hidden_size != teacher.hidden_size:
+        raise ConfigError(
+            f"The student's vectors have {student.hidden_size} numbers and the teacher's "
+            f"{teacher.hidden_size}. Use a student as wide as the teacher."
+        )
     if loss.method == "soft":
         return ()
-    if loss.method == "pkd":
+    if loss.method == "tinybert":
+        losses = tinybert_losses(student, teacher, loss.mapped_layers)
+    else:
         losses = patient_losses(student, teacher, loss.mapped_layers, loss.beta)
         if not losses:
             raise ConfigError(
                 "method pkd compares all layers but the student's last, by a weight beta above "
                 "zero; here there is nothing to compare. Use method soft."
             )
-    else:
-        losses = tinybert_losses(student, teacher, loss.mapped_layers)
     check_layer_losses(losses, student, teacher)
     return losses
 
 
-def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
-    """Combine student and teacher in the module that is trained."""
+def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
+    """Read train, dev and test, and check that the teacher knows every label.
+
+    Raises:
+        InputError: A row is wrong; the message names file and line.
+        ConfigError: The teacher does not know a label.
+    """
+    data, form = options.data, task.spec.row_format
+    known = set(form.known_labels(task.spec))
+    rows: dict[str, list[Row]] = {}
+    for name in ("train", "dev", "test"):
+        path = getattr(data, name)
+        if not path:
+            continue
+        rows[name] = list(read_task_rows(task, path, data.columns))
+        if task.spec.labels is None:
+            continue
+        blank = changed(task, labels=None, positive=None)
+        labels = {label for row in rows[name] for label in row_labels(blank, row)}
+        if unknown := sorted(labels - known):
+            raise ConfigError(
+                f"{path} holds the labels {listed(unknown)}, which the teacher "
+                f"{options.model.teacher} does not know; it knows {listed(sorted(known))}. Use a "
+                "teacher for these labels, or leave such rows out."
+            )
+    return rows
+
+
+def _joined(first: list[Example], second: list[Example]) -> list[Example]:
+    """Join two lists of examples; row numbers of the second continue those of the first."""
+    num_rows = first[-1].row + 1
+    return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]
+
+
+# Training
+
+
+def _student(
+    pair: _Pair, layer_losses: tuple[LayerLoss, ...], *, answers: bool, compares: bool
+) -> Student:
+    """Combine student and teacher in the module that is trained.
+
+    Args:
+        pair: The two models.
+        layer_losses: What is compared inside them.
+        answers: Whether the student's head is trained.
+        compares: Whether the head of the teacher is run too.
+    """
     device = pair.parallel.device
-    teacher = Teacher(pair.teacher.model, device)
-    student = Student(pair.prepared.model, teacher, pair.layer_losses, compares_outputs=answers).to(
-        device
-    )
-    freeze_unreached(student, collate(pair.loader.stand_in), answers=answers)
+    teacher = Teacher(_model_of(pair.teacher), device)
+    student = Student(pair.prepared.model, teacher, layer_losses, compares_outputs=compares)
+    freeze_unreached(student.to(device), collate(pair.loader.stand_in), answers=answers)
     return student
+
+
+def _model_of(teacher: Predictor) -> Model:
+    assert isinstance(teacher.model, Model), "read by torch"
+    return teacher.model
 
 
 def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
@@ -283,7 +339,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
 
     The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
     """
-    loss, run, parallel = pair.options.loss, pair.options.run, pair.parallel
+    loss, run, is_first = pair.options.loss, pair.options.run, pair.parallel.is_first
     options = dataclasses.replace(
         pair.options.train,
         lr=loss.hidden_lr or pair.options.train.peak_lr,
@@ -292,12 +348,10 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
         metric=None,
         patience=0,
     )
-    student = _student_with_teacher(pair, answers=False)
-    if parallel.is_first:
+    student = _student(pair, pair.layer_losses, answers=False, compares=False)
+    if is_first:
         folder.mkdir(exist_ok=True)
-    with RunLog(
-        folder if parallel.is_first else None, resume=run.resume, quiet=not parallel.is_first
-    ) as log:
+    with RunLog(folder if is_first else None, resume=run.resume, quiet=not is_first) as log:
         log.say("stage 1: the layers of the teacher")
         outcome = train(
             student,
@@ -308,7 +362,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
             precision=pair.prepared.precision,
             evaluate=None,
             log=log,
-            parallel=parallel,
+            parallel=pair.parallel,
             states=folder / "state",
             fingerprint=pair.prepared.fingerprint,
         )
@@ -331,19 +385,28 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     )
 
 
+def _with_first_stage(outcome: Outcome, first: Outcome | None) -> Outcome:
+    """Add the costs of the first stage to those of the second one."""
+    if first is None:
+        return outcome
+    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
+    return dataclasses.replace(outcome, **sums)
+
+
 # The comparison of teacher and student in run.json
 
 
 def _comparison(pair: _Pair) -> dict[str, Any]:
     """Return the entries of run.json that compare teacher and student."""
-    chosen, task, rows = pair.options.model, pair.teacher.predictor.task, pair.rows
+    chosen, task, splits = pair.options.model, pair.teacher.task, pair.prepared.splits
     assert task is not None
     metrics: dict[str, Any] = {}
-    for name, split in rows.splits.items():
+    for name, split in splits.items():
         if name != "train":
-            outputs = exact_outputs(pair.teacher.predictor, split.examples)
+            outputs = _exact_outputs(pair.teacher, split)
             metrics[name] = task.metrics(split.gold, task.decode(outputs, split.examples))
-    teacher = _describe(chosen.teacher, pair.teacher.model)
+    teacher = _describe(chosen.teacher, _model_of(pair.teacher))
     path = Path(chosen.teacher)
     # Of RUN/model the name of the run.
     short = path.parent.name if path.name == "model" and path.parent.name else path.name
@@ -358,7 +421,7 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
         # Pairs of student and teacher layers, by the kind of comparison.
         "layer_map": {loss.kind: loss.layers for loss in pair.layer_losses},
         "student": _describe(chosen.student or "layers of the teacher", pair.prepared.model),
-        "extra_rows": len(pair.loader.rows) - len(rows.splits["train"].rows),
+        "extra_rows": len(pair.loader.rows) - len(splits["train"].rows),
         "baselines": [row],
     }
 
@@ -377,150 +440,12 @@ def _describe(name: str, model: Model) -> dict[str, Any]:
     }
 
 
-# The student and the rows
-
-
-class Start(NamedTuple):
-    """A student before its first step.
-
-    Attributes:
-        checkpoint: With the head of the task; see `with_task_head`.
-        tokenizer: Of the student.
-        max_length: Texts are cut at this number of tokens.
-    """
-
-    checkpoint: Checkpoint
-    tokenizer: Tokenizer
-    max_length: int
-
-
-def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
-    """Read the named student, or take layers of the teacher.
-
-    Raises:
-        ConfigError: Neither option is given, or the two models read different tokens.
-        InputError, FormatError: The model does not exist or is damaged.
-    """
-    chosen = options.model
-    if chosen.student is None and chosen.keep_layers is None:
-        raise ConfigError(
-            "Name a smaller model with --student, or keep some of the teacher's layers with "
-            "--keep-layers, such as --keep-layers 0,2,4."
-        )
-    folder = find_model(chosen.student or chosen.teacher)
-    tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
-    config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
-        say(note)
-    if chosen.keep_layers is not None:
-        layers = layers_to_keep(chosen.keep_layers, config.num_hidden_layers)
-        checkpoint = with_layers(checkpoint, layers)
-    if options.train.dropout is not None:
-        changed = checkpoint.config.with_dropout(options.train.dropout)
-        checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = with_task_head(checkpoint, teacher.task)
-    theirs, limit = teacher.predictor, config.max_tokens_per_sequence
-    max_length = check_max_length(options.data.max_length, config) or min(theirs.max_length, limit)
-    ours_types = config.embeddings.token_types
-    their_types = theirs.model.config.embeddings.token_types
-    if not (
-        tokenizer.fingerprint == theirs.tokenizer.fingerprint
-        and max_length <= theirs.model.config.max_tokens_per_sequence
-        # The teacher must know every token type that the tokenizer of the student writes.
-        and (their_types == 0 or (ours_types < 2) == (their_types < 2))
-    ):
-        raise ConfigError(
-            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
-            "with the teacher's vocabulary and length."
-        )
-    return Start(checkpoint, tokenizer, max_length)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """All rows of a run.
-
-    Attributes:
-        splits: train, and optionally dev and test.
-        examples: Training examples: the rows of train, then rows without labels.
-        digests: SHA-256 of the files, and of the tokens of rows without labels.
-        tokenise_seconds: For all rows.
-        took: Seconds for the training rows, by name.
-    """
-
-    splits: dict[str, Split]
-    examples: list[Example]
-    digests: dict[str, str]
-    tokenise_seconds: float
-    took: dict[str, float]
-
-
-def read_rows(
-    options: DistillOptions, task: Task, begin: Start, teacher: TaskTeacher, device: torch.device
-) -> Rows:
-    """Read all files, augment the training rows if asked for, and tokenise.
-
-    Raises:
-        InputError: A row is wrong; the message names file and line.
-        ConfigError: The teacher does not know a label, or the rows cannot be augmented.
-    """
-    data = options.data
-    assert data.train is not None
-    rows = {}
-    for name in _MEASURED:
-        if path := getattr(data, name):
-            rows[name] = list(read_task_rows(task, path, data.columns))
-            check_labels(teacher, path, rows[name])
-    extra: list[Row] = []
-    # Preparing the training rows counts as training time.
-    took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
-    if options.augment.augment_with is not None:
-        clock, cpu = time.perf_counter(), time.process_time()
-        extra = augmented_rows(rows["train"], task, options.augment, options.run.seed, device)
-        took["augment_seconds"] = time.perf_counter() - clock
-        took["training_cpu_seconds"] += time.process_time() - cpu
-    if extra:
-        rows["extra"] = extra
-    start = time.perf_counter()
-    splits = {}
-    for name, some in rows.items():
-        clock, cpu = time.perf_counter(), time.process_time()
-        is_labelled = name in _MEASURED
-        path = data.train if name == "extra" else getattr(data, name)
-        place = (begin.tokenizer, begin.max_length)
-        splits[name] = tokenise(name, path, some, task, *place, labelled=is_labelled)
-        if name in ("train", "extra"):
-            took["train_tokenise_seconds"] += time.perf_counter() - clock
-            took["training_cpu_seconds"] += time.process_time() - cpu
-    unlabelled = splits.pop("extra").examples if extra else []
-    digests = {name: split.digest for name, split in splits.items()}
-    if extra:
-        # A hash of the tokens, because augmented rows are in no file.
-        digests["extra"] = digest_of_tokens(unlabelled)
-    return Rows(
-        splits,
-        _joined(splits["train"].examples, unlabelled),
-        digests,
-        time.perf_counter() - start,
-        took,
-    )
-
-
-def digest_of_tokens(examples: Sequence[Example]) -> str:
-    """Return a SHA-256 of the tokens of all rows, in order, and of the words they belong to."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(f"{example.row} {len(example.input_ids)} ".encode())
-        arrays: list[Any] = [example.input_ids, example.token_type_ids]
-        # In tagging, the same tokens can belong to other words, which have other outputs.
-        arrays += [getattr(example.source, name, None) for name in ("words", "rows", "leaders")]
-        for array in arrays:
-            if array is not None:
-                digest.update(np.asarray(array).astype("<i8").tobytes())
-    return digest.hexdigest()
-
-
-def _joined(first: list[Example], second: list[Example]) -> list[Example]:
-    """Join two lists of examples; row numbers of the second continue those of the first."""
-    num_rows = first[-1].row + 1
-    return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]
+def _exact_outputs(teacher: Predictor, split: Split) -> Sequence[Tensor]:
+    """Compute the outputs of the teacher in float32, for the final metrics."""
+    model = _model_of(teacher)
+    if next(model.parameters()).dtype != torch.float32:
+        assert teacher.checkpoint is not None
+        head, model = model.head, teacher.checkpoint.build().to(teacher.device)
+        model.head = head if teacher.checkpoint.head is None else model.head
+    precision = Precision("float32", "final metrics")
+    return run_model(model, split.examples, max_tokens=teacher.max_tokens, precision=precision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from filbert.data.columns import ColumnNames
@@ -28,47 +28,39 @@ class _Method(NamedTuple):
     """What a method learns from, and its defaults.
 
     Attributes:
-        rows: Whether it learns from labelled rows of the teacher's task.
-        text: Whether it learns from raw text.
+        sources: "--train" for labelled rows of the teacher's task, "--corpus" for raw text.
         temperature: Default temperature of the teacher's outputs.
         alpha: Default share of the labels.
         reads: The options that not every method has.
     """
 
-    rows: bool
-    text: bool
+    sources: tuple[str, ...]
     temperature: float
     alpha: float
     reads: tuple[str, ...]
 
 
+_ROWS, _TEXT = "--train", "--corpus"
 # Sources of the defaults: Sanh et al. 2019 (released code); Sun et al. 2019, section 4.2; Jiao et
 # al. 2020, section 4.2.
 _METHODS = {
-    "soft": _Method(True, False, 2.0, 0.5, ("temperature", "alpha")),
-    "pkd": _Method(True, False, 10.0, 0.5, ("temperature", "alpha", "beta", "layer_map")),
+    "soft": _Method((_ROWS,), 2.0, 0.5, ("temperature", "alpha")),
+    "pkd": _Method((_ROWS,), 10.0, 0.5, ("temperature", "alpha", "beta", "layer_map")),
     "tinybert": _Method(
-        True, True, 1.0, 0.0,
+        (_ROWS, _TEXT), 1.0, 0.0,
         ("temperature", "alpha", "layer_map", "hidden_share", "hidden_lr", "hidden_schedule"),
     ),
     "distilbert": _Method(
-        False, True, 2.0, 0.0,
+        (_TEXT,), 2.0, 0.0,
         ("temperature", "soft_weight", "mlm_weight", "cosine_weight", "soft_on"),
     ),
-    "minilm": _Method(False, True, 1.0, 0.0, ("teacher_layer", "relation_heads")),
+    "minilm": _Method((_TEXT,), 1.0, 0.0, ("teacher_layer", "relation_heads")),
 }  # fmt: skip
-_SOME_METHODS = dict.fromkeys(name for method in _METHODS.values() for name in method.reads)
-# Options for labelled rows only, and for raw text only.
-_ROWS_ONLY = (
-    "test", "student", "task", "augment_with", "alpha", "show_texts",
-    "hidden_share", "hidden_lr", "hidden_schedule",
-    *(column.name for column in fields(ColumnNames)),
-)  # fmt: skip
-_TEXT_ONLY = (
-    "layers", "hidden_size", "heads", "intermediate_size", "dev_rows",
-    "masking", "mask_rate", "mask_style", "mask_rarity", "max_predictions", "duplicates",
-)  # fmt: skip
-_AUGMENT = ("augment_copies", "augment_rate", "augment_candidates")
+# Options that would be ignored by the other source in silence.
+_ONE_SOURCE = {
+    _ROWS: ("test", "student", "augment_with"),
+    _TEXT: ("layers", "hidden_size", "heads", "intermediate_size"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +218,7 @@ class AugmentOptions:
     """Rows without labels that are made out of the training rows.
 
     Attributes:
-        augment_with: model that fills masks, to make such rows.
+        augment_with: model that fills masks, to make such rows; alpha must be 0.
         augment_copies: so many out of each row.
         augment_rate: chance of a word to be replaced.
         augment_candidates: so many of the likeliest words are drawn from.
@@ -256,27 +248,38 @@ class DistillOptions:
     run: RunOptions = RunOptions()
 
     def __post_init__(self) -> None:
-        method, train = self.loss.method, self.train
-        known = [n for n, m in _METHODS.items() if (m.text if self.from_text else m.rows)]
-        source, other = ("--corpus", "--train") if self.from_text else ("--train", "--corpus")
+        method, train, values = self.loss.method, self.train, flat(self)
+        source, other = (_TEXT, _ROWS) if self.from_text else (_ROWS, _TEXT)
+        known = [name for name, one in _METHODS.items() if source in one.sources]
         if method not in known:
             raise ConfigError(
                 f"method {method} learns from {other}; from {source} choose {', '.join(known)}."
             )
+        for name in _ONE_SOURCE[other]:
+            if values[name] is not None:
+                raise ConfigError(f"{name} does not go with {source}; leave it out.")
+        given = [n for n, o in options_in(DistillOptions).items() if values[n] != o.default]
+        for name in given:
+            methods = [one for one, reads in _METHODS.items() if name in reads.reads]
+            if methods and method not in methods:
+                raise ConfigError(
+                    f"{name} is for {', '.join(methods)}, not for method {method}; leave it out."
+                )
         if self.data.dev is None and (train.metric or train.patience or train.eval_every):
             raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
-        if self.run.seeds != 1:
-            raise ConfigError("seeds: not for distillation; leave it out.")
         if self.from_text and (train.metric or train.patience):
             raise ConfigError(
                 "metric, patience: they choose among steps; from raw text the last step's weights "
                 "are kept. Leave them out."
             )
+        if self.run.seeds != 1:
+            raise ConfigError("seeds: not for distillation; leave it out.")
+        if self.augment.augment_with is not None and self.loss.hard_share:
+            raise ConfigError("Augmented rows have no labels to learn; give --alpha 0.")
         if method == "tinybert" and not self.from_text and self.run.distributed == "fsdp":
             raise ConfigError(
                 "distributed fsdp does not go with the two stages of method tinybert; use ddp."
             )
-        self._check_unread(source)
         if self.from_text:
             self.objective.check()
 
@@ -298,34 +301,3 @@ class DistillOptions:
     def objective(self) -> ObjectiveOptions:
         """How raw text is masked."""
         return ObjectiveOptions(**vars(self.masks), max_length=self.data.max_length or 128)
-
-    @property
-    def unread(self) -> set[str]:
-        """Flat names of the options that this run does not read."""
-        unread = set(_SOME_METHODS) - set(_METHODS[self.loss.method].reads)
-        unread |= set(_ROWS_ONLY if self.from_text else _TEXT_ONLY)
-        return unread | (set(_AUGMENT) if self.augment.augment_with is None else set())
-
-    def _check_unread(self, source: str) -> None:
-        """Refuse options that this method, or this source, does not read."""
-        method, values = self.loss.method, flat(self)
-        known = options_in(DistillOptions).items()
-        given = [name for name, option in known if values[name] != option.default]
-        for name in given:
-            methods = [n for n, m in _METHODS.items() if name in m.reads]
-            if methods and method not in methods:
-                raise ConfigError(
-                    f"{name} is for {', '.join(methods)}, not for method {method}; leave it out."
-                )
-            if name in (_ROWS_ONLY if self.from_text else _TEXT_ONLY):
-                raise ConfigError(f"{name} does not go with {source}; leave it out.")
-        unused = sorted({"augment_with", "temperature"}.intersection(given))
-        if method == "soft" and self.loss.hard_share == 1 and unused:
-            raise ConfigError(
-                f"{', '.join(unused)}: with alpha 1 the teacher's answers have no share; leave it "
-                "out, or lower alpha."
-            )
-        if self.from_text and method == "tinybert" and self.loss.temperature is not None:
-            raise ConfigError("temperature: tinybert learns no answer from raw text; leave it out.")
-        if self.augment.augment_with is None and set(_AUGMENT).intersection(given):
-            raise ConfigError("augment_* need a model that fills masks; give --augment-with.")

@@ -37,7 +37,7 @@ from filbert.tasks.distillation import (
     tinybert_losses,
 )
 from filbert.tasks.pretraining import Pretraining
-from filbert.train.base_model import freeze, layers_to_keep
+from filbert.train.base_model import freeze, layers_to_keep, with_dropout
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.log import say
@@ -50,8 +50,6 @@ from filbert.train.pretrain import (
     held_out,
     open_corpora,
     run_on_text,
-    schedule_of,
-    with_dropout,
 )
 from filbert.train.progress import Phase
 from filbert.train.provenance import fingerprint
@@ -75,7 +73,7 @@ def distill_text(options: DistillOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_on_text(options.run, lambda parallel: _prepare(options, parallel))
+    return run_on_text(options.run, partial(_prepare, options))
 
 
 def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
@@ -85,6 +83,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     data, objective, device = options.data, options.objective, parallel.device
+    method = options.loss.method
     dev_paths = names_of(data.dev or "")
     check_paths(*(data.corpus or ()), *dev_paths)
     precision = settle_precision(options.run, parallel)
@@ -117,7 +116,6 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         dev = held_out(corpora["dev"], tokenizer, objective, data.dev_rows)
     digests = {name: corpus.digest for name, corpus in corpora.items()}
     digests["teacher"] = digest_of(student.teacher.model.state_dict())
-    phases = [Phase(loader)]
     return TextRun(
         command="distill",
         options=options,
@@ -127,13 +125,12 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         corpora=corpora,
         task=task,
         model=student,
-        phases=phases,
-        schedule=schedule_of(phases, options.train),
+        phases=[Phase(loader)],
         dev=dev,
         precision=precision,
         fingerprint=fingerprint(options, student, digests),
         measure=partial(_measure, task, dev),
-        more=partial(_describe_teacher, student, whole, dev, options.loss.method),
+        more={"teacher": _describe_teacher(student, whole.family, dev), "method": method},
     )
 
 
@@ -150,56 +147,48 @@ def _measure(
     return metrics
 
 
-def _describe_teacher(
-    student: Student, whole: Checkpoint, dev: list[Example], method: str
-) -> dict[str, Any]:
-    """Return the entries of run.json about the teacher."""
+def _describe_teacher(student: Student, family: str, dev: list[Example]) -> dict[str, Any]:
+    """Return the entry of run.json about the teacher; its metrics if it scores words."""
     teacher = student.teacher.model
     entry: dict[str, Any] = {
-        "family": whole.family,
+        "family": family,
         "parameters": sum(p.numel() for p in teacher.parameters()),
         "layers": [list(loss.layers) for loss in student.losses],
     }
     if dev and student.head is not None:
-        exact = for_pretraining(whole, "masked_lm").build().to(teacher.device)
         plain, most = Precision("float32", "final metrics"), default_max_tokens(teacher.device)
-        metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
+        metrics = measure(teacher, Pretraining(), dev, max_tokens=most, precision=plain)
         entry["metrics"] = {"dev": metrics}
-    return {"teacher": entry, "method": method}
+    return entry
 
 
 def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
-    """Create the student before its first step."""
-    chosen, method = options.model, options.loss.method
-    head = "masked_lm" if method == _WORDS else None
+    """Create the student before its first step: layers of the teacher, or drawn ones."""
+    chosen, is_distilbert = options.model, options.loss.method == _WORDS
+    count, wanted = teacher.config.num_hidden_layers, options.model.layers
+    if chosen.keep_layers is not None:
+        layers = layers_to_keep(chosen.keep_layers, count)
+        if wanted not in (None, len(layers)):
+            raise ConfigError(
+                f"keep_layers names {len(layers)} layers and layers is {wanted}; give one of them."
+            )
+    elif (wanted or 1) > count:
+        raise ConfigError(f"layers is {wanted}; the teacher has {count}.")
+    elif is_distilbert:
+        layers = spread(wanted or max(1, count // 2), count)
+    else:
+        # Each layer starts as the layer that it learns from.
+        layers = tuple(number - 1 for number in even_map(wanted or count, count))
     checkpoint = student_checkpoint(
         teacher,
-        layers=_kept_layers(options, teacher.config.num_hidden_layers),
-        head=head,
-        token_types=method != _WORDS,
+        layers=layers,
+        head="masked_lm" if is_distilbert else None,
+        token_types=not is_distilbert,
         hidden_size=chosen.hidden_size,
         num_attention_heads=chosen.heads,
         intermediate_size=chosen.intermediate_size,
     )
     return with_dropout(checkpoint, options.train.dropout)
-
-
-def _kept_layers(options: DistillOptions, there: int) -> tuple[int, ...]:
-    """Return the teacher layers that the student layers are copied from, from 0."""
-    wanted = options.model.layers
-    if options.model.keep_layers is not None:
-        kept = layers_to_keep(options.model.keep_layers, there)
-        if wanted not in (None, len(kept)):
-            raise ConfigError(
-                f"keep_layers names {len(kept)} layers and layers is {wanted}; give one of them."
-            )
-        return kept
-    if (wanted or 1) > there:
-        raise ConfigError(f"layers is {wanted}; the teacher has {there}.")
-    if options.loss.method == _WORDS:
-        return spread(wanted or max(1, there // 2), there)
-    # Each layer starts as the layer that it learns from.
-    return tuple(number - 1 for number in even_map(wanted or there, there))
 
 
 def _objective(

@@ -149,8 +149,17 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     task, rows, division = read_splits(options)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
-    checkpoint, tokenizer, max_length = load_for_task(options, task)
-    model = build(checkpoint, task, options.model.reinit_layers)
+    base = options.model
+    checkpoint, tokenizer, max_length = load_for_task(
+        base.name,
+        task,
+        keep_layers=base.keep_layers,
+        causal=base.causal,
+        max_length=options.data.max_length,
+        dropout=options.train.dropout,
+        new_head=base.new_head,
+    )
+    model = build(checkpoint, task, base.reinit_layers)
     is_frozen = freeze(model, options.train.freeze)
     chosen = with_defaults(
         options.train,
@@ -208,9 +217,7 @@ def opening(prepared: Prepared, parallel: Parallel, *, started: float) -> dict[s
     task, splits = prepared.task, prepared.splits
     since = datetime.now(timezone.utc).timestamp() - (time.perf_counter() - started)
     when = datetime.fromtimestamp(since, timezone.utc)
-    facts = begun(
-        prepared, prepared.model, out=prepared.options.run.out, started=when, parallel=parallel
-    )
+    facts = begun(prepared, prepared.model, started=when, parallel=parallel)
     return facts | {
         "task": facts["options"].get("task") or task.spec.name,
         "labels": list(task.spec.labels or ()),

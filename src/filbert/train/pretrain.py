@@ -10,8 +10,9 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from filbert.checkpoints.fresh import (
 )
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.blocks import default_workers
-from filbert.data.build import BuildProgress, build_corpus
+from filbert.data.build import build_corpus
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.masking import ObjectiveOptions
@@ -41,13 +42,13 @@ from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import freeze
+from filbert.train.base_model import freeze, with_dropout
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.log import RunLog, say
+from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.model_folder import save_pretrained
-from filbert.train.options import RunOptions, TrainOptions
+from filbert.train.options import RunOptions
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.progress import Phase, Schedule, num_steps
 from filbert.train.provenance import begun, copied, ended, fingerprint
@@ -56,7 +57,6 @@ from filbert.train.run_folder import already_finished, check_out, recorded, sett
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
 _MOST_STEPS = 1_000
-_PRINT_SECONDS = 10.0
 # Up to this number of bytes, one process is faster than starting worker processes.
 _ONE_PROCESS_BYTES = 2**22
 
@@ -75,12 +75,11 @@ class TextRun:
         task: The objective.
         model: The module that is trained, on the device.
         phases: Loaders and their shares of the run.
-        schedule: Phases, phases, steps and learning rates.
         dev: Held-out sequences of the length of the first phase, with masks.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of a model on `dev` with a precision.
-        more: Returns further entries of run.json; called on the first rank only.
+        more: Further entries of run.json.
     """
 
     command: str
@@ -92,12 +91,11 @@ class TextRun:
     task: Pretraining | ReplacedTokens | LayerDistillation
     model: Trainable
     phases: list[Phase]
-    schedule: Schedule
     dev: list[Example]
     precision: Precision
     fingerprint: str
     measure: Callable[[Trainable, Precision], dict[str, float]]
-    more: Callable[[], dict[str, Any]] = dict
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
@@ -111,7 +109,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_on_text(options.run, lambda parallel: prepare(options, parallel))
+    return run_on_text(options.run, partial(prepare, options))
 
 
 def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> dict[str, Any]:
@@ -124,18 +122,21 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
         finished = already_finished(options, job.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
+        # The evaluation interval does not depend on the length of an epoch.
+        steps = num_steps(job.phases[0].loader, job.options.train)
+        interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
+        schedule = Schedule(job.phases, job.options.train, interval=interval)
         if not parallel.is_first:
-            _train(job, parallel, None)
+            _train(job, schedule, parallel, None)
             return {}
         # Projections to the width of a teacher are not saved.
         kept = job.model.model if isinstance(job.model, Student) else job.model
-        run = begun(job, kept, out=options.out, started=started, parallel=parallel)
+        run = begun(job, kept, started=started, parallel=parallel)
         run["data"] = {name: _describe(corpus) for name, corpus in job.corpora.items()}
-        run |= {"fingerprint": job.fingerprint} | job.more()
-        for line in _announcement(job, run):
-            say(line)
+        run |= {"fingerprint": job.fingerprint} | job.more
+        _announce(job, schedule, run)
         with recorded(options.out, run, resume=options.resume) as folder:
-            outcome, metrics = _train(job, parallel, folder)
+            outcome, metrics = _train(job, schedule, parallel, folder)
             run |= ended(outcome, metrics, time.perf_counter() - clock)
             run["tokens"] = outcome.num_tokens
             generator = job.model.generator if isinstance(job.model, ReplacedTokenModel) else None
@@ -151,7 +152,7 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
 
 
 def _train(
-    job: TextRun, parallel: Parallel, folder: Path | None
+    job: TextRun, schedule: Schedule, parallel: Parallel, folder: Path | None
 ) -> tuple[Outcome, dict[str, dict[str, float]]]:
     """Train, then compute metrics on held-out text in float32, on the first rank only."""
     options = job.options.run
@@ -173,7 +174,7 @@ def _train(
         outcome = train(
             job.model,
             job.task,
-            schedule=job.schedule,
+            schedule=schedule,
             options=job.options.train,
             run=options,
             precision=job.precision,
@@ -190,32 +191,30 @@ def _train(
     return outcome, {"dev": job.measure(whole, Precision("float32", "final metrics"))}
 
 
-def _announcement(job: TextRun, run: dict[str, Any]) -> list[str]:
-    """Return the lines that are printed before the run starts."""
+def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
+    """Print what is known before the first step."""
     corpus = job.corpora["train"]
-    lines = [
-        f"corpus: {corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens",
-        f"model: {run['model']['family']}, {run['model']['parameters']:,} parameters",
-    ]
-    lines += [f"model: {note}" for note in job.checkpoint.notes]
+    say(f"corpus: {corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens")
+    say(f"model: {run['model']['family']}, {run['model']['parameters']:,} parameters")
+    for note in job.checkpoint.notes:
+        say(f"model: {note}")
     for phase in job.phases:
         loader = phase.loader
         assert isinstance(loader, PretrainLoader)
-        lines.append(
-            f"phase: {phase.share:.0%} of {job.schedule.length}, {loader.batch_size} rows of up to "
+        say(
+            f"phase: {phase.share:.0%} of {schedule.length}, {loader.batch_size} rows of up to "
             f"{loader.instances.options.max_length} tokens"
         )
-    lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
+    say(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
-        lines.append(f"processes: {run['device']['processes']} ({job.options.run.distributed})")
+        say(f"processes: {run['device']['processes']} ({job.options.run.distributed})")
     if not job.dev:
-        lines.append("dev: no held-out text, so nothing but the training loss is measured")
-    return lines
+        say("dev: no held-out text, so nothing but the training loss is measured")
 
 
 def _describe(corpus: Corpus) -> dict[str, Any]:
     return {
-        "path": str(corpus.folder.name),
+        "path": corpus.folder.name,
         "sha256": corpus.digest,
         "documents": corpus.num_documents,
         "sentences": corpus.num_sentences,
@@ -272,18 +271,11 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         task=task,
         model=model.to(parallel.device),
         phases=phases,
-        schedule=schedule_of(phases, train),
         dev=dev,
         precision=precision,
         fingerprint=mark,
         measure=measure_dev,
     )
-
-
-def schedule_of(phases: list[Phase], options: TrainOptions) -> Schedule:
-    """Create the schedule; the evaluation interval does not depend on the length of an epoch."""
-    interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
-    return Schedule(phases, options, interval=interval)
 
 
 def _phases(
@@ -387,13 +379,6 @@ def _read_model(
     return checkpoint, generator, tokenizer
 
 
-def with_dropout(checkpoint: Checkpoint, rate: float | None) -> Checkpoint:
-    """Return the checkpoint with another dropout rate; None for its own."""
-    if rate is None:
-        return checkpoint
-    return dataclasses.replace(checkpoint, config=checkpoint.config.with_dropout(rate))
-
-
 def check_length(max_length: int, **limits: int) -> None:
     """Check that models can read sequences of this length.
 
@@ -485,39 +470,24 @@ def _open_corpus(
                 f"{path} is a folder, but not one that `filbert corpus` made: it has no "
                 f"manifest.json. Name text files, or make the corpus first."
             )
-    run = Path(out or "runs/pretrain").absolute()
+    run = Path(out).absolute()
     folder = run.with_name(f"{run.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
     if parallel.is_first:
         say(f"{name}: token shards in {folder.parent.name}/{folder.name}")
         size = sum(Path(path).stat().st_size for path in paths)
-        build_corpus(
-            paths,
-            tokenizer,
-            folder,
-            workers=default_workers() if size > _ONE_PROCESS_BYTES else 1,
-            overwrite=True,  # replaces the shards of an earlier attempt
-            on_progress=_progress_printer(name),
-        )
+        with progress_bar() as bar:
+            shown = bar.add_task(f"{name}: bytes", total=size)
+            build_corpus(
+                paths,
+                tokenizer,
+                folder,
+                workers=default_workers() if size > _ONE_PROCESS_BYTES else 1,
+                overwrite=True,  # replaces the shards of an earlier attempt
+                on_progress=lambda done: bar.update(shown, completed=done.num_bytes),
+            )
     parallel.barrier()
     return Corpus.open(folder)
 
 
 def _is_shards(paths: Sequence[str]) -> bool:
     return len(paths) == 1 and (Path(paths[0]) / "manifest.json").is_file()
-
-
-def _progress_printer(name: str) -> Callable[[BuildProgress], None]:
-    """Return a callback that prints the progress of tokenisation every ten seconds."""
-    printed = 0.0
-
-    def show(progress: BuildProgress) -> None:
-        nonlocal printed
-        if progress.seconds >= printed + _PRINT_SECONDS:
-            printed = progress.seconds
-            say(
-                f"{name}: {progress.num_bytes / 1e6:,.0f} MB, "
-                f"{progress.num_tokens / 1e6:,.1f} M tokens, "
-                f"{progress.num_bytes / 1e6 / progress.seconds:,.1f} MB/s"
-            )
-
-    return show

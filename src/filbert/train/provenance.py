@@ -17,17 +17,14 @@ from datetime import datetime, timezone
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
-from filbert.model.precision import Precision
-from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.loop import Outcome
 from filbert.train.options import DECLARED, PATHS, flat, options_in, usual_epsilon
@@ -62,32 +59,13 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _CARD_CHARACTERS = 2**16
 
 
-class PreparedRun(Protocol):
-    """What `begun` reads of a run that is ready to begin: a job on rows or on raw text."""
-
-    @property
-    def command(self) -> str: ...  # noqa: D102
-    @property
-    def options(self) -> Any: ...  # noqa: D102
-    @property
-    def source(self) -> str | None: ...  # noqa: D102
-    @property
-    def checkpoint(self) -> Checkpoint: ...  # noqa: D102
-    @property
-    def tokenizer(self) -> Tokenizer: ...  # noqa: D102
-    @property
-    def precision(self) -> Precision: ...  # noqa: D102
-
-
-def begun(
-    job: PreparedRun, model: Trainable, *, out: str, started: datetime, parallel: Parallel
-) -> dict[str, Any]:
+def begun(job: Any, model: Trainable, *, started: datetime, parallel: Parallel) -> dict[str, Any]:
     """Return the part of run.json that every run has before its first step.
 
     Args:
-        job: The run.
+        job: The run, with `command`, `options`, `source`, `checkpoint`, `tokenizer` and
+            `precision`.
         model: The model that will be saved.
-        out: The run folder as the user named it.
         started: When the run started.
         parallel: The group of processes.
     """
@@ -96,13 +74,9 @@ def begun(
         "filbert": version("filbert"),
         "commit": commit(),
         "command": job.command,
-        "name": Path(out).name,
+        "name": Path(options.run.out).name,
         "started": started.isoformat(timespec="seconds"),
-        "options": {
-            k: v
-            for k, v in flat(options).items()
-            if v is not None and k not in getattr(options, "unread", ())
-        },
+        "options": {name: value for name, value in flat(options).items() if value is not None},
         "versions": versions(),
         "device": {
             "name": device_name(parallel.device),

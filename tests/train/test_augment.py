@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from filbert.data.augment import augmented, word_places
+import pytest
+import torch
+
 from filbert.data.records import Row
+from filbert.tasks.classification import Classification
+from filbert.train import augment
+from filbert.train.augment import augmented_rows
+from filbert.train.distill_options import AugmentOptions
 
 ROWS = [
     Row({"text": "Good, but long!", "label": "pos"}, "x.csv", 2),
@@ -12,16 +18,30 @@ ROWS = [
 ]
 
 
-def shouted(texts, places):
+@pytest.fixture(autouse=True)
+def shouting(monkeypatch):
     """One candidate for each word: the word in capitals."""
-    return [
-        [[text[start:end].upper()] for start, end in own]
-        for text, own in zip(texts, places, strict=True)
-    ]
+
+    def replaceable(text, predictor, most):
+        spans = [match.span() for match in augment._WORD.finditer(text)]
+        return [(start, end, [text[start:end].upper()]) for start, end in spans]
+
+    class Loaded:
+        model = None
+
+        @classmethod
+        def load(cls, *_, **__):
+            return cls()
+
+    monkeypatch.setattr(augment, "replaceable", replaceable)
+    monkeypatch.setattr(augment, "Predictor", Loaded)
+    monkeypatch.setattr(augment, "masked_lm_part", lambda model: None)
 
 
-def made(rows=ROWS, candidates=shouted, copies=20, rate=0.4, seed=1):
-    return list(augmented(rows, candidates, copies=copies, rate=rate, seed=seed))
+def made(rows=ROWS, copies=20, rate=0.4, seed=1):
+    options = AugmentOptions(augment_with="x", augment_copies=copies, augment_rate=rate)
+    task = Classification(labels=("neg", "pos"))
+    return augmented_rows(rows, task, options, seed=seed, device=torch.device("cpu"))
 
 
 def test_words_are_replaced_and_all_else_stays():
@@ -47,19 +67,12 @@ def test_about_the_share_of_words_that_is_asked_for_is_replaced():
     assert 0.36 < sum(word[0] == "W" for word in words) / len(words) < 0.44
 
 
-def test_a_row_s_copies_hang_on_the_seed_and_its_place():
+def test_a_row_s_copies_depend_on_the_seed_and_its_number():
     assert made() == made()
     assert made(seed=2) != made()
-    many = [ROWS[0]] * 65
-    assert made(many, copies=1)[-1] != made(many[:1], copies=1)[0], "rows alike, another place"
     assert [row for row in made(ROWS[:1])] == [row for row in made() if row.line == 2]
 
 
-def test_a_word_without_candidates_stays():
-    assert made(candidates=lambda texts, places: [[[] for _ in own] for own in places]) == []
-
-
-def test_words_are_letters_and_digits_with_what_stands_within_them():
+def test_words_are_letters_and_digits_with_what_is_inside_them():
     text = "Don't (ever) re-read_it: naïve 42%"
-    words = [text[start:end] for start, end in word_places(text)]
-    assert words == ["Don't", "ever", "re-read", "it", "naïve", "42"]
+    assert augment._WORD.findall(text) == ["Don't", "ever", "re-read", "it", "naïve", "42"]
