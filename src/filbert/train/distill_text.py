@@ -164,7 +164,7 @@ def _describe_teacher(student: Student, family: str, dev: list[Example]) -> dict
 
 def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
     """Create the student before its first step: layers of the teacher, or drawn ones."""
-    chosen, is_distilbert = options.model, options.loss.method == _WORDS
+    chosen, learns_words = options.model, options.loss.method == _WORDS
     count, wanted = teacher.config.num_hidden_layers, options.model.layers
     if chosen.keep_layers is not None:
         layers = layers_to_keep(chosen.keep_layers, count)
@@ -174,7 +174,7 @@ def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
             )
     elif (wanted or 1) > count:
         raise ConfigError(f"layers is {wanted}; the teacher has {count}.")
-    elif is_distilbert:
+    elif learns_words:
         layers = spread(wanted or max(1, count // 2), count)
     else:
         # Each layer starts as the layer that it learns from.
@@ -182,8 +182,8 @@ def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
     checkpoint = student_checkpoint(
         teacher,
         layers=layers,
-        head="masked_lm" if is_distilbert else None,
-        token_types=not is_distilbert,
+        head="masked_lm" if learns_words else None,
+        token_types=not learns_words,
         hidden_size=chosen.hidden_size,
         num_attention_heads=chosen.heads,
         intermediate_size=chosen.intermediate_size,
