@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
-from filbert.serve.engine import Engine, Engines, NoSuchModel
+from filbert.serve.engine import Engine, Engines
+from filbert.serve.errors import Refusal
 
 
 def engines(predictors: dict[str, Predictor], *names: str) -> Engines:
@@ -50,9 +50,9 @@ def test_a_model_that_is_not_loaded_or_cannot_do_it_is_refused_in_a_sentence(
     predictors: dict[str, Predictor],
 ) -> None:
     loaded = engines(predictors, "classes", "masks")
-    with pytest.raises(NoSuchModel, match=r"no model 'other'\. Loaded: classes, masks\."):
+    with pytest.raises(Refusal, match=r"no model 'other'\. Loaded: classes, masks\."):
         loaded.find("other", "embed")
-    with pytest.raises(ConfigError, match="'classes' cannot fill.*masks can fill"):
+    with pytest.raises(Refusal, match="'classes' cannot fill.*masks can fill"):
         loaded.find("classes", "fill")
-    with pytest.raises(ConfigError, match="No loaded model can tag"):
+    with pytest.raises(Refusal, match="No loaded model can tag"):
         loaded.find(None, "tag")

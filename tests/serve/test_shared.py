@@ -21,15 +21,6 @@ def test_parts_form_the_same_json(value):
     assert written == json.dumps([value] * 2, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-@pytest.mark.parametrize("shape", [(3,), (300, 200), (2, 260, 200), (0, 4)])
-def test_arrays_are_written_with_all_or_some_of_their_digits(shape):
-    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    written = json_list(asyncio.run(json_parts([array, array[:1]])))
-    assert json.loads(written) == [array.tolist(), array[:1].tolist()]
-    (rounded,) = asyncio.run(json_parts([array], digits=2))
-    assert json.loads(rounded) == np.round(array.astype(float), 2).tolist()
-
-
 @pytest.mark.parametrize(
     ("value", "status"),
     [
@@ -43,24 +34,6 @@ def test_an_answer_that_is_too_large_or_not_finite_is_refused(value, status):
     with pytest.raises(Refusal) as refused:
         asyncio.run(json_parts([value], 1_000))
     assert refused.value.status == status
-
-
-def test_others_get_their_turn_while_it_is_written():
-    async def count() -> int:
-        turns = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        beside = asyncio.create_task(other())
-        await json_parts([WORDS] * 30)
-        beside.cancel()
-        return turns
-
-    assert asyncio.run(count()) >= 3
 
 
 def test_thousands_of_texts_do_not_block_single_ones(serve):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from filbert.serve.routes import own, shared
-from filbert.serve.routes.tei import last_words
 
 SENTENCE = "the film was very good"
 LONG = "the film was good " * 40
@@ -95,16 +92,24 @@ def test_a_server_may_refuse_to_cut_unless_asked(serve, monkeypatch):
 
 
 def test_the_left_side_can_be_cut_instead(client, predictors):
-    text = LONG + "he play ##s bad"
-    found = client.post(
-        "/embed",
-        json={"inputs": text, "truncation_direction": "Left", "model": "vectors"},
-    )
-    tokens = predictors["vectors"].tokenizer.encode([text], with_offsets=True)[0]
-    kept = text[int(tokens.offsets[-63][0]) :]
-    assert len(predictors["vectors"].tokenizer.encode([kept])[0].input_ids) == 64
-    assert np.abs(np.array(found.json()) - unit(predictors["vectors"], kept)).max() < ALIKE
+    text, tokenizer = LONG + "he play ##s bad", predictors["vectors"].tokenizer
+    whole = tokenizer.encode([text])[0].input_ids
+    last = whole[-63:-1].tolist()
+    body = {"inputs": text, "truncation_direction": "Left"}
+    found = client.post("/embed", json=body | {"model": "vectors"})
+    assert np.abs(np.array(found.json()) - vectors(client, inputs=last)).max() < ALIKE
     assert found.headers["x-truncated"] == "true"
+    assert found.headers["x-num-tokens"] == str(len(whole))
+    left, right = (
+        client.post("/predict", json=one | {"model": "classes"}).json()
+        for one in (body, {"inputs": text})
+    )
+    assert left != right
+    pair = client.post("/predict", json=body | {"inputs": ["a", "b"], "model": "classes"})
+    assert pair.status_code == 422
+    short = client.post("/embed", json=body | {"inputs": SENTENCE, "model": "vectors"})
+    assert np.abs(np.array(short.json()) - vectors(client, inputs=SENTENCE)).max() < ALIKE
+    assert short.headers["x-truncated"] == "false"
 
 
 def test_predict_lists_labels_the_best_first(client, predictors):
@@ -206,64 +211,6 @@ def test_decode_reads_ids(client):
     both = client.post("/decode", json={"ids": [ids, [14]], "skip_special_tokens": False}).json()
     assert both == ["[CLS] he plays [SEP]", "he"]
     assert client.post("/decode", json={"ids": [99]}).status_code == 422
-
-
-def test_the_end_of_a_text_begins_with_a_whole_word(tiny):
-    text = "the film plays plays good"  # [CLS] the film play ##s play ##s good [SEP]
-    for length, kept in (
-        (9, text),
-        (8, text[4:]),
-        (6, "plays good"),
-        (5, "plays good"),
-        (4, "good"),
-    ):
-        assert last_words(text, tiny, length) == (kept, 9)
-    assert last_words("plays" + "s" * 9, tiny, 5)[0] == "sss", "a word alone is parted"
-    assert last_words(text, tiny, 6, prompt="the film ") == ("good", 11)
-    assert last_words(text, tiny, 3, prompt="the film ") == ("good", 11)
-
-
-def test_a_cut_on_the_left_leaves_room_for_the_models_prompt(serve, predictors, monkeypatch):
-    predictor, text = predictors["vectors"], LONG + "he play ##s bad"
-    way = predictor.sentence_vectors
-    way = dataclasses.replace(way, prompts={"query": "the film "}, default_prompt="query")
-    wanted = predictor.embed(
-        ["the film " + last_words(text, predictor.tokenizer, 62)[0]], normalize=True
-    )
-    monkeypatch.setattr(predictor, "sentence_vectors", way)
-    with serve("vectors") as server:
-        found = vectors(server, inputs=text, truncation_direction="left")
-    assert np.abs(found - wanted).max() < ALIKE
-
-
-def choices(*sizes):
-    """A request with so many contexts, each with so many answers to choose from."""
-    inputs = [{"context": context, "choices": ["a"] * count} for context, count in sizes]
-    return {"inputs": inputs, "model": "choices"}
-
-
-def test_a_long_text_is_not_read_again_for_each_of_many(client):
-    for path, asked in (
-        ("/rerank", {"query": "a" * 2_000, "texts": ["a"] * 6_000, "model": "classes"}),
-        ("/answer", {"question": "a" * 2_000, "context": ["a"] * 6_000}),
-        ("/predict", choices(("a" * 2_000, 6_000))),
-        # Each of them alone would be let in.
-        ("/predict", choices(*[("a" * 2_000, 600)] * 10)),
-    ):
-        answer = client.post(path, json=asked)
-        assert (answer.status_code, "at most" in answer.text) == (413, True)
-        assert "is read with each" in answer.text
-
-
-def test_the_other_addresses_of_embeddings_and_single_texts(client):
-    asked = {"input": SENTENCE, "model": "vectors"}
-    found = client.post("/embeddings", json=asked).json()
-    assert found == client.post("/v1/embeddings", json=asked).json()
-    alone, listed = (
-        client.post("/predict", json={"inputs": text, "model": "classes"}).json()
-        for text in (SENTENCE, [SENTENCE])
-    )
-    assert alone == listed
 
 
 def test_answers_that_would_be_too_large_are_refused_before_they_are_made(

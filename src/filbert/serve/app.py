@@ -20,19 +20,20 @@ from typing import Any
 
 import torch
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filbert.errors import ConfigError, FilbertError, FormatError
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.serve.engine import Engine, Engines
-from filbert.serve.errors import add_handlers
+from filbert.serve.errors import refusal_of, response_to
 from filbert.serve.limits import Limits
 from filbert.serve.logs import log_config
-from filbert.serve.metrics import FOLDER_VARIABLE, CountRequests, Metrics
-from filbert.serve.queries import HealthQuery
+from filbert.serve.metrics import FOLDER_VARIABLE, Metrics
+from filbert.serve.queries import query_of
 from filbert.serve.routes import about, openai, own, tei
 from filbert.serve.settings import Batching, Operation, Settings
 
@@ -46,30 +47,12 @@ _ERROR_FILE = "error"
 
 # Response headers that scripts of other origins may read.
 _EXPOSED_HEADERS = (
-    "x-compute-tokens",
-    "x-inference-time",
-    "x-queue-time",
-    "x-tokenization-time",
-    "x-total-time",
-    "x-num-tokens",
-    "x-truncated",
-    "retry-after",
-)
+    "x-compute-tokens", "x-inference-time", "x-queue-time", "x-tokenization-time", "x-total-time",
+    "x-num-tokens", "x-truncated", "retry-after",
+)  # fmt: skip
 
 # The most seconds for the models' threads to end after the last request.
 _LAST_SECONDS = 2.0
-
-
-class _HeadAsGet:
-    """Handles HEAD wherever GET is handled (RFC 9110, section 9.1); uvicorn omits the body."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
-        await self.app(scope, receive, send)
 
 
 def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
@@ -103,16 +86,19 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     on_gpu = any(engine.predictor.device.type == "cuda" for engine in engines.values())
     waiting = {name: engine.waiting for name, engine in engines.items()}
     metrics.watch(waiting, torch.cuda.memory_reserved if on_gpu else None)
-    add_handlers(app)
-    routers = [tei.router, own.router, openai.router, about.router]
-    if settings.page:
-        routers.append(about.page_router)
-    for router in routers:
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return response_to(refusal_of(error), request.url.path)
+
+    # FastAPI has handlers of its own for these two; `Limits` handles the rest.
+    for kind in (RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refuse)
+    for router in (tei.router, own.router, openai.router, about.router):
         app.include_router(router)
-    routes = [route for router in routers for route in router.routes]
+    if settings.page:
+        app.router.routes += about.page_routes
     # The last one added is the outermost.
-    app.add_middleware(_HeadAsGet)
-    app.add_middleware(Limits, settings=settings)
+    app.add_middleware(Limits, settings=settings, metrics=metrics, routes=app.routes)
     if origins := settings.origins():
         app.add_middleware(
             CORSMiddleware,
@@ -122,7 +108,6 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
             allow_headers=["*"],
             expose_headers=_EXPOSED_HEADERS,
         )
-    app.add_middleware(CountRequests, metrics=metrics, routes=routes)
     return app
 
 
@@ -145,7 +130,7 @@ def load_app(
     for name, model in models.items():
         predictor = Predictor.load(model, packed=True, **operation.loading)
         predictor.warm_up()
-        query = HealthQuery(predictor)
+        query = query_of(predictor, "health")
         if not all(query.outputs(query.prepare([(0, "")]).examples)):
             raise FormatError(
                 f"{model} gives numbers that are not finite. Its weights are damaged."
@@ -238,20 +223,12 @@ def check_address(host: str, port: int) -> None:
     Raises:
         ConfigError: The host is unknown, or the port is taken or not permitted.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (socket.gaierror, UnicodeError) as error:
+        socket.create_server((host, port), family=family).close()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", error)
         raise ConfigError(
-            f"--host {host!r} is not an address. Give one such as 127.0.0.1."
+            f"Cannot listen on port {port} of {host}: {reason}. Give another --host or --port (0 "
+            "takes a free one)."
         ) from error
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            raise ConfigError(
-                f"Cannot listen on port {port} of {host}: {error.strerror}. Stop the program that "
-                "uses it, or give another --port (0 takes a free one)."
-            ) from error

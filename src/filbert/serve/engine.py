@@ -2,8 +2,8 @@
 
 A request arrives on the event loop. Its inputs are tokenised chunk by chunk in a small pool of
 threads. Their sequences wait in the queue, and the model's thread takes batches of whatever waits.
-When the last sequence of a chunk is done, its results are made. The model's thread touches asyncio
-only through `call_soon_threadsafe`.
+When the last sequence of a request is done, its results are made. The model's thread touches
+asyncio only through `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from threading import Thread
 from typing import Any, NamedTuple, TypeVar, cast
 
 from filbert.data.examples import Example
-from filbert.errors import ConfigError, FilbertError, InputError, printable
+from filbert.errors import FilbertError, printable
 from filbert.inference.predictor import Predictor
+from filbert.serve.errors import Refusal, late, overloaded, stopping
 from filbert.serve.metrics import Metrics
 from filbert.serve.queries import (
-    HealthQuery,
     NumberedInput,
     PreparedInputs,
     Query,
@@ -60,8 +60,6 @@ _SPEED_DECAY = 0.1
 # Smaller batches, such as health checks, say nothing about the speed.
 _MIN_MEASURED_SHARE = 1 / 8
 
-_STOPPING = "The server is stopping."
-
 
 class Times(NamedTuple):
     """Where the time of a request went, in seconds, and the tokens that the model read for it.
@@ -69,10 +67,10 @@ class Times(NamedTuple):
     `queue` ends when the first sequence is taken into a batch, `inference` with the last output.
     """
 
-    tokenization: float = 0.0
-    queue: float = 0.0
-    inference: float = 0.0
-    tokens: int = 0
+    tokenization: float
+    queue: float
+    inference: float
+    tokens: int
 
 
 class Results(NamedTuple):
@@ -82,40 +80,11 @@ class Results(NamedTuple):
     times: Times
 
 
-class Overloaded(Exception):
-    """Too much work waits already; `retry_after` is in seconds."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"The model is overloaded. Try again in {retry_after:.0f} seconds.")
-        self.retry_after = retry_after
-
-
-class Late(Exception):
-    """The time limit of the request passed before its results were ready."""
-
-
-class Closed(Late):
-    """The engine is stopping."""
-
-
-class Failed(Exception):
-    """The model failed on this request."""
-
-
-class TooLong(InputError):
-    """The model would have to read too many tokens."""
-
-
-class NoSuchModel(InputError):
-    """A request names a model that is not loaded."""
-
-
 class _Queued(NamedTuple):
-    """A sequence in the queue."""
+    """A sequence in the queue, and its number in the request."""
 
     request: _Request
-    chunk: _Chunk
-    place: int
+    number: int
     example: Example
 
     @property
@@ -128,59 +97,39 @@ class _Queued(NamedTuple):
 
 
 class _Request:
-    """The state of a request: its queue, token counts, and `time.perf_counter` of its stages."""
+    """The state of a request: its queue, outputs, and `time.perf_counter` of its stages."""
 
-    def __init__(self, query: Query, inputs: Iterable[Any], max_tokens: int | None = None) -> None:
-        self.query, self.queue, self.max_tokens = query, RequestQueue(), max_tokens
+    def __init__(self, query: Query, inputs: Iterable[Any]) -> None:
+        self.query, self.queue = query, RequestQueue()
         # Tokens that are not in the queue yet (an estimate), and those that have been.
         self.expected, self.tokens = sum(map(_likely_tokens, inputs)), 0
         self.tokenization = self.queued = self.began = self.ended = 0.0
+        self.outputs: list[Any] = []
+        # The number of all sequences is known when the last input is tokenised.
+        self._num_done, self._num_all = 0, math.inf
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def left(self) -> int:
         """Estimated tokens that the model still has to read."""
         return self.expected + self.queue.tokens
 
-    def add(self, examples: Sequence[Example], chunk: _Chunk) -> list[_Queued]:
-        """Make the queue entries of a chunk.
-
-        Raises:
-            TooLong: The request exceeds `max_tokens`.
-        """
+    def entries(self, examples: Sequence[Example]) -> list[_Queued]:
+        """Make the queue entries of further sequences."""
         self.queued = self.queued or time.perf_counter()
-        entries = [_Queued(self, chunk, place, example) for place, example in enumerate(examples)]
-        self.tokens += sum(entry.size for entry in entries)
-        if self.max_tokens is not None and self.tokens > self.max_tokens:
-            raise TooLong(
-                f"The answer would be too large: the inputs have more than {self.max_tokens:,} "
-                "tokens together. Send fewer inputs at once."
-            )
-        return entries
+        first = len(self.outputs)
+        self.outputs += [None] * len(examples)
+        self.tokens += sum(len(example.input_ids) for example in examples)
+        return [_Queued(self, first + i, example) for i, example in enumerate(examples)]
 
-    def times(self) -> Times:
-        queue, inference = self.began - self.queued, self.ended - self.began
-        return Times(self.tokenization, queue, inference, self.tokens)
-
-
-class _Chunk:
-    """Inputs of a request that are tokenised together, and their outputs."""
-
-    def __init__(self, size: int) -> None:
-        self.outputs: list[Any] = [None] * size
-        self._missing = size
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
-        if not size:
-            self._future.set_result(None)
-
-    def put(self, place: int, output: Any) -> None:
+    def put(self, number: int, output: Any) -> None:
         """Store the output of a sequence, or its exception; called by the model's thread."""
+        self.outputs[number] = output
+        self._num_done += 1
         if isinstance(output, Exception):
             self.finish(output)
-            return
-        self.outputs[place] = output
-        self._missing -= 1
-        if not self._missing:
+        elif self._num_done == self._num_all:
             self.finish(None)
 
     def finish(self, error: Exception | None) -> None:
@@ -200,20 +149,26 @@ class _Chunk:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(wake)
 
-    async def wait(self) -> list[Any]:
-        """The outputs, one per sequence.
+    async def wait(self) -> None:
+        """Wait for all outputs after the last `entries`.
 
         Raises:
-            FilbertError, Closed: As the model's thread reported them.
-            Failed: The model failed.
+            FilbertError: As the model's thread reported it.
+            Refusal: The engine is stopping, or (424) the model failed.
         """
+        self._num_all = len(self.outputs)
+        if self._num_done == self._num_all:
+            self.finish(None)
         try:
             await self._future
-        except (FilbertError, Closed):
+        except (FilbertError, Refusal):
             raise
         except Exception as error:
-            raise Failed("The model failed on one of the inputs.") from error
-        return self.outputs
+            raise Refusal(424, "The model failed on one of the inputs.") from error
+
+    def times(self) -> Times:
+        queue, inference = self.began - self.queued, self.ended - self.began
+        return Times(self.tokenization, queue, inference, self.tokens)
 
 
 class Engine:
@@ -254,7 +209,6 @@ class Engine:
         # A daemon: a model that hangs must not keep the process from ending.
         self._thread = Thread(target=self._run_batches, name=f"model {name}", daemon=True)
         self._requests: set[_Request] = set()
-        self._expected = 0
         self._closing = False
         self._idle = asyncio.Event()
         self._measured_tokens = self._measured_seconds = 0.0
@@ -271,7 +225,7 @@ class Engine:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
         for sequence in self._queue.close():
-            sequence.chunk.finish(Closed(_STOPPING))
+            sequence.request.finish(stopping())
         self._pool.shutdown(wait=False)
         if self._thread.is_alive():
             # A running batch cannot be interrupted.
@@ -283,19 +237,18 @@ class Engine:
         return self._queue.size
 
     async def check(self) -> None:
-        """Run the model once, queued like any request.
+        """Run the model once, queued like any request, however much waits.
 
         Raises:
-            Failed: The model does not work.
-            Closed: The engine is stopping.
+            Refusal: The model does not work, or the engine is stopping.
         """
         if not self._thread.is_alive():
-            raise Closed(_STOPPING) if self._closing else Failed("The model is not running.")
-        request = _Request(HealthQuery(self.predictor), [""])
+            raise stopping() if self._closing else Refusal(424, "The model is not running.")
+        request = _Request(query_of(self.predictor, "health"), [""])
         with self._registered(request):
             (is_finite,) = await self._results(request, [""])
         if not is_finite.value:
-            raise Failed("The model gives numbers that are not finite.")
+            raise Refusal(424, "The model gives numbers that are not finite.")
 
     async def run(
         self,
@@ -303,7 +256,7 @@ class Engine:
         inputs: Sequence[Any],
         *,
         seconds: float | None = None,
-        max_tokens: int | None = None,
+        max_tokens: float = math.inf,
         **options: Any,
     ) -> Results:
         """Compute the results of one request. Cancelling the task drops what is still queued.
@@ -316,18 +269,17 @@ class Engine:
             options: Options of the query.
 
         Raises:
-            InputError, ConfigError: As the predictor raises them, or more than `max_tokens`.
-            Overloaded: Too much work waits already.
-            Late: The time limit passed, or (`Closed`) the engine is stopping.
-            Failed: The model failed on one of the inputs.
+            InputError, ConfigError: As the predictor raises them.
+            Refusal: 413, an input has too many tokens; 424, the model failed; 429, too much work
+                waits already; 503, the time limit passed, or the engine is stopping.
         """
-        request = _Request(query_of(self.predictor, kind, options), inputs, max_tokens)
+        request = _Request(query_of(self.predictor, kind, **options), inputs)
         self._admit(request, seconds)
         with self._registered(request):
             try:
-                items = await asyncio.wait_for(self._results(request, inputs), seconds)
+                items = await asyncio.wait_for(self._results(request, inputs, max_tokens), seconds)
             except asyncio.TimeoutError as error:
-                raise Late(f"No answer within {seconds:g} seconds.") from error
+                raise late() from error
         times = request.times()
         self._metrics.answered(
             self.name, tokenization=times.tokenization, queue=times.queue, tokens=times.tokens
@@ -338,69 +290,72 @@ class Engine:
         """Run a call in the tokenisation threads.
 
         Raises:
-            Closed: The engine is stopping.
+            Refusal: 503, the engine is stopping.
         """
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError as error:  # the pool is shut down
-            raise Closed(_STOPPING) from error
+            raise stopping() from error
         return await running
 
     def _admit(self, request: _Request, seconds: float | None) -> None:
+        """Refuse a request that others would hold up for too long."""
         if self._closing:
-            raise Closed(_STOPPING)
+            raise stopping()
         token_seconds = (
             self._measured_seconds / self._measured_tokens if self._measured_tokens else 0.0
         )
-        seconds = min(_MAX_QUEUE_SECONDS, seconds or math.inf)
-        limit = min(
-            self._limits.max_queue_tokens, seconds / token_seconds if token_seconds else math.inf
-        )
+        limit: float = self._limits.max_queue_tokens
+        if token_seconds:
+            limit = min(limit, min(_MAX_QUEUE_SECONDS, seconds or math.inf) / token_seconds)
         # A single batch is always accepted.
         limit = max(limit, self.max_batch_tokens)
-        if self._queue.size[1] + self._expected <= limit:
-            return
         # Requests take turns: until this one is read, others have had as many turns at most.
         turns = math.ceil(request.left / self._queue.turn) * self._queue.turn
         ahead = sum(min(other.left, turns) for other in self._requests)
         if ahead > limit:
-            wait = min(token_seconds * (ahead - limit / 2), _MAX_QUEUE_SECONDS)
-            raise Overloaded(max(1.0, wait))
+            raise overloaded(min(token_seconds * (ahead - limit / 2), _MAX_QUEUE_SECONDS))
 
     @contextmanager
     def _registered(self, request: _Request) -> Iterator[None]:
         self._requests.add(request)
-        self._expected += request.expected
         try:
             yield
         finally:
             self._requests.discard(request)
-            self._expected -= request.expected
             if self._closing and not self._requests:
                 self._idle.set()
             if dropped := self._queue.drop(request.queue):
                 self._metrics.dropped(self.name, dropped)
 
-    async def _results(self, request: _Request, inputs: Sequence[Any]) -> list[Result]:
-        """Tokenise, queue, and make results, chunk by chunk."""
-        query = request.query
-        sent: list[tuple[PreparedInputs, _Chunk]] = []
-        for own in chunks_of(inputs):
+    async def _results(
+        self, request: _Request, inputs: Sequence[Any], max_tokens: float = math.inf
+    ) -> list[Result]:
+        """Tokenise and queue chunk by chunk, wait for all outputs, and make results."""
+        query, chunks = request.query, list[PreparedInputs]()
+        for chunk in chunks_of(inputs):
             began = time.perf_counter()
-            prepared = await self.in_pool(partial(query.prepare, own))
+            chunks.append(await self.in_pool(partial(query.prepare, chunk)))
             request.tokenization += time.perf_counter() - began
-            _check_lengths(own, prepared.examples, self._limits.max_input_tokens)
-            chunk = _Chunk(len(prepared.examples))
-            sent.append((prepared, chunk))
-            if not self._queue.put(request.add(prepared.examples, chunk)):
-                raise Closed(_STOPPING)
-            tokenized = sum(_likely_tokens(item) for _, item in own)
-            request.expected -= tokenized
-            self._expected -= tokenized
+            examples = chunks[-1].examples
+            _check_lengths(chunk, examples, self._limits.max_input_tokens)
+            entries = request.entries(examples)
+            if request.tokens > max_tokens:
+                raise Refusal(
+                    413,
+                    f"The answer would be too large: the inputs have more than {max_tokens:,} "
+                    "tokens together. Send fewer inputs at once.",
+                )
+            if not self._queue.put(entries):
+                raise stopping()
+            request.expected -= sum(_likely_tokens(item) for _, item in chunk)
+        await request.wait()
         results: list[Result] = []
-        for prepared, chunk in sent:
-            make = partial(query.results, prepared, await chunk.wait())
-            is_small = len(prepared.examples) <= _FEW_SEQUENCES and not prepared.context
+        outputs = iter(request.outputs)
+        for prepared in chunks:
+            own = [next(outputs) for _ in prepared.examples]
+            make = partial(query.results, prepared, own)
+            is_small = len(own) <= _FEW_SEQUENCES and not prepared.context
             results += make() if is_small else await self.in_pool(make)
         return results
 
@@ -408,11 +363,11 @@ class Engine:
 
     def _run_batches(self) -> None:
         while (batch := self._queue.take()) is not None:
-            by_query: dict[Query, list[_Queued]] = {}
+            by_query: dict[tuple[Any, ...], list[_Queued]] = {}
             for sequence in batch:
-                by_query.setdefault(sequence.request.query, []).append(sequence)
-            for query, sequences in by_query.items():
-                self._run_batch(query, sequences)
+                by_query.setdefault(sequence.request.query.key, []).append(sequence)
+            for sequences in by_query.values():
+                self._run_batch(sequences[0].request.query, sequences)
 
     def _run_batch(self, query: Query, sequences: Sequence[_Queued]) -> None:
         began = time.perf_counter()
@@ -422,7 +377,7 @@ class Engine:
         ended = time.perf_counter()
         for sequence, output in zip(sequences, outputs, strict=True):
             sequence.request.ended = ended
-            sequence.chunk.put(sequence.place, output)
+            sequence.request.put(sequence.number, output)
         tokens, seconds = sum(sequence.size for sequence in sequences), ended - began
         if tokens >= _MIN_MEASURED_SHARE * self.max_batch_tokens:
             self._measured_tokens += tokens - _SPEED_DECAY * self._measured_tokens
@@ -461,20 +416,20 @@ class Engines(dict[str, Engine]):
         """The engine with this name; without a name, the one whose head fits the ability best.
 
         Raises:
-            NoSuchModel: No model has that name.
-            ConfigError: The model does not have the ability, or no model has.
+            Refusal: 404, no model has that name; 424, none has the ability.
         """
         if name is None:
             able = [engine for engine in self.values() if ability in engine.can]
             if not able:
-                raise ConfigError(f"No loaded model can {ability}. {self._overview()}")
+                raise Refusal(424, f"No loaded model can {ability}. {self._overview()}")
             # Every encoder can embed, but one made for it comes before a classifier.
             return min(able, key=lambda engine: engine.can.index(ability))
         engine = self.get(name)
         if engine is None:
-            raise NoSuchModel(f"There is no model {printable(name)!r}. Loaded: {', '.join(self)}.")
+            loaded = ", ".join(self)
+            raise Refusal(404, f"There is no model {printable(name)!r}. Loaded: {loaded}.")
         if ability not in engine.can:
-            raise ConfigError(f"The model {name!r} cannot {ability}. {self._overview()}")
+            raise Refusal(424, f"The model {name!r} cannot {ability}. {self._overview()}")
         return engine
 
     def _overview(self) -> str:
@@ -498,15 +453,16 @@ def chunks_of(inputs: Iterable[Any]) -> Iterator[list[NumberedInput]]:
 def _check_lengths(
     inputs: Sequence[NumberedInput], examples: Sequence[Example], max_tokens: int
 ) -> None:
-    """Raise TooLong if the sequences of one input have more tokens in total."""
+    """Refuse an input whose sequences have more tokens in total."""
     sizes = [0] * len(inputs)
     for example in examples:
         sizes[example.row] += len(example.input_ids)
     for (number, _), size in zip(inputs, sizes, strict=True):
         if size > max_tokens:
-            raise TooLong(
+            raise Refusal(
+                413,
                 f"Input {number} has {size:,} tokens to read; at most {max_tokens:,} are allowed. "
-                "Shorten it."
+                "Shorten it.",
             )
 
 

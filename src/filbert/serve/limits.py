@@ -1,19 +1,22 @@
-"""Middleware in front of all routes: keys, body size, concurrency and disconnected clients."""
+"""Middleware in front of all routes: counts, keys, body size, concurrency, disconnected clients."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
+import time
+from collections.abc import Sequence
 
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filbert.serve.errors import Refusal, overloaded, refusal_of, response_to
+from filbert.serve.errors import Refusal, overloaded, refusal_of, response_to, stopping
+from filbert.serve.metrics import CLIENT_DISCONNECTED, Metrics
 from filbert.serve.settings import Settings
 
 # GET without a key: reveals nothing about texts, or is needed before a person can type a key.
-OPEN_PATHS = frozenset({"/", "/favicon.ico", "/health", "/ping", "/metrics"})
-OPEN_PREFIX = "/page/"
+_OPEN_PATHS = frozenset({"/", "/favicon.ico", "/health", "/ping", "/metrics"})
+_OPEN_PREFIX = "/page/"
 
 # Bodies being received may hold this share of what all concurrent requests could hold. Beyond it
 # only small ones are accepted.
@@ -22,60 +25,88 @@ _SMALL_BODY = 65_536
 
 
 class Limits:
-    """ASGI middleware that applies the limits of the settings.
+    """ASGI middleware that counts requests and applies the limits of the settings.
 
     Routes get a request with its whole body, so their time limit does not include a slow sender. A
-    request is cancelled when its client disconnects. A slow sender does not count as a concurrent
-    request; only the bytes that such requests hold are limited. POST and other methods are counted
-    separately.
+    request is cancelled when its client disconnects. Only POST requests whose body has arrived
+    count as concurrent; of those being received, the bytes are limited.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app = app
-        self.settings = settings
-        self._keys = [_digest(key.encode()) for key in settings.bearer_keys()]
-        self._running = {True: 0, False: 0}
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        *,
+        metrics: Metrics | None = None,
+        routes: Sequence[BaseRoute] = (),
+    ) -> None:
+        self.app, self.settings, self.routes = app, settings, routes
+        self.metrics = metrics or Metrics()
+        self._keys = [key.encode() for key in settings.bearer_keys()]
         most = settings.max_body_bytes
         self._max_held = max(most, int(_RECEIVING_SHARE * settings.max_concurrent_requests * most))
-        self._held = 0
+        self._held = self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        is_started = False
+        method, route, started = scope["method"], self._route(scope), time.perf_counter()
+        if method == "HEAD":  # RFC 9110, section 9.1; uvicorn omits the body.
+            scope = {**scope, "method": "GET"}
+        status, is_counted = CLIENT_DISCONNECTED, False
+
+        def count() -> None:
+            nonlocal is_counted
+            if not is_counted:
+                is_counted = True
+                seconds = time.perf_counter() - started
+                self.metrics.request_finished(method, route, status=status, seconds=seconds)
 
         async def observed_send(message: Message) -> None:
-            nonlocal is_started
-            is_started = True
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif not message.get("more_body", False):
+                # Before the end is sent: a client that has its answer finds it counted.
+                count()
             await send(message)
 
-        try:
-            await self._handle(scope, receive, observed_send)
-        except asyncio.CancelledError:
-            if is_started:
-                raise
-            # Only the server cancels this task, after the grace period.
-            refusal = Refusal(503, "The server is stopping. Try again later.")
-            await response_to(refusal, scope["path"])(scope, receive, send)
-        except Exception as error:
-            refusal = refusal_of(error)
-            if is_started:
-                # Part of the answer is sent; the connection has to be broken off.
-                raise
-            await response_to(refusal, scope["path"])(scope, receive, send)
+        with self.metrics.in_flight.track_inprogress():
+            try:
+                await self._handle(scope, receive, observed_send)
+            except (Exception, asyncio.CancelledError) as error:
+                # Only the server cancels this task, after the grace period.
+                is_stopped = isinstance(error, asyncio.CancelledError)
+                refusal = stopping() if is_stopped else refusal_of(error)  # type: ignore[arg-type]
+                if status != CLIENT_DISCONNECTED:
+                    # Part of the answer is sent; the connection has to be broken off.
+                    raise
+                await response_to(refusal, scope["path"])(scope, receive, observed_send)
+            finally:
+                count()
+
+    def _route(self, scope: Scope) -> str:
+        """The declared path of a request, such as /v1/models/{model:path}."""
+        for route in self.routes:
+            if isinstance(route, Route | Mount) and route.matches(scope)[0] is not Match.NONE:
+                return route.path
+        return "unmatched"
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         is_post = scope["method"] == "POST"
-        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)
+        is_open = scope["path"] in _OPEN_PATHS or scope["path"].startswith(_OPEN_PREFIX)
         if is_post or not is_open:
             self._check_key(headers.get(b"authorization", b""))
         declared = headers.get(b"content-length", b"0")
-        if not is_post and (b"transfer-encoding" in headers or declared.strip(b"0")):
-            raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
-        self._check_concurrency(is_post)
+        if not is_post:
+            if b"transfer-encoding" in headers or declared.strip(b"0"):
+                raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
+            await _until_disconnected(self.app, scope, b"", receive=receive, send=send)
+            return
+        self._check_concurrency()
         seconds = self.settings.request_seconds
         try:
             body = await asyncio.wait_for(self._body(receive, declared), seconds)
@@ -84,34 +115,32 @@ class Limits:
             raise Refusal(408, message, headers={"Connection": "close"}) from error
         if body is None:
             return
-        self._check_concurrency(is_post)
-        self._running[is_post] += 1
+        self._check_concurrency()
+        self._running += 1
         try:
             await _until_disconnected(self.app, scope, body, receive=receive, send=send)
         finally:
-            self._running[is_post] -= 1
+            self._running -= 1
 
-    def _check_concurrency(self, is_post: bool) -> None:
-        if self._running[is_post] >= self.settings.max_concurrent_requests:
+    def _check_concurrency(self) -> None:
+        if self._running >= self.settings.max_concurrent_requests:
             raise overloaded(1.0)
 
     def _check_key(self, authorization: bytes) -> None:
-        if not self._keys:
-            return
         scheme, _, key = authorization.partition(b" ")
-        digest = _digest(key.strip())
-        # Compare digests of equal length with every key, so that the time reveals nothing.
-        matches = [hmac.compare_digest(digest, known) for known in self._keys]
-        if scheme.lower() != b"bearer" or not any(matches):
+        # Compare with every key, so that the time reveals nothing.
+        matches = [hmac.compare_digest(key.strip(), known) for known in self._keys]
+        if self._keys and (scheme.lower() != b"bearer" or not any(matches)):
             message = "A key is required: Authorization: Bearer KEY."
             raise Refusal(401, message, headers={"WWW-Authenticate": "Bearer"})
 
     async def _body(self, receive: Receive, declared: bytes) -> bytes | None:
         """Receive the whole body; None if the client disconnects first."""
         most = self.settings.max_body_bytes
+        too_large = Refusal(413, f"The body is larger than {most:,} bytes. Send less at once.")
         # uvicorn accepts only digits here.
         if len(declared) > 18 or int(declared) > most:
-            raise _too_large(most)
+            raise too_large
         parts: list[bytes] = []
         size = 0
         try:
@@ -119,14 +148,13 @@ class Limits:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return None
-                part = message.get("body", b"")
-                size += len(part)
-                self._held += len(part)
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                self._held += len(parts[-1])
                 if size > most:
-                    raise _too_large(most)
+                    raise too_large
                 if size > _SMALL_BODY and self._held > self._max_held:
                     raise overloaded(1.0)
-                parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)
         finally:
@@ -138,13 +166,11 @@ async def _until_disconnected(
 ) -> None:
     """Run `app`, and cancel it when its client disconnects."""
     disconnected = asyncio.Event()
-    is_read = False
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal is_read
-        if not is_read:
-            is_read = True
-            return {"type": "http.request", "body": body, "more_body": False}
+        if messages:
+            return messages.pop()
         await disconnected.wait()
         return {"type": "http.disconnect"}
 
@@ -164,11 +190,3 @@ async def _until_disconnected(
         await asyncio.gather(*tasks, return_exceptions=True)
     if not work.cancelled():
         work.result()
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
-
-
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"The body is larger than {most:,} bytes. Send less at once.")

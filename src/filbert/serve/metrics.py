@@ -7,8 +7,7 @@ nothing that a client sends becomes one.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +16,10 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -31,8 +27,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # when it is imported.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
-# The label of requests for paths that the server does not have.
-UNMATCHED = "unmatched"
 # nginx's status for a client that disconnected before its answer.
 CLIENT_DISCONNECTED = 499
 
@@ -45,13 +39,17 @@ _RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
 
 class Metrics:
-    """All metrics of a server. The methods may be called from any thread."""
+    """All metrics of a server. The methods may be called from any thread.
+
+    Attributes:
+        in_flight: Gauge of the requests that are being answered.
+    """
 
     def __init__(self) -> None:
-        folder = os.environ.get(FOLDER_VARIABLE)
-        self._folder = None if folder is None else Path(folder)
         self._waiting: Mapping[str, Callable[[], tuple[int, int]]] = {}
         self._gpu_bytes: Callable[[], int] | None = None
         self._registry = registry = CollectorRegistry()
@@ -73,7 +71,7 @@ class Metrics:
         self._request_seconds = histogram(
             "request_duration_seconds", "From request to answer.", _SECONDS, "method", "route"
         )
-        self._in_flight = gauge("requests_in_flight", "Requests being answered.")
+        self.in_flight = gauge("requests_in_flight", "Requests being answered.")
         self._tokenization = histogram(
             "tokenization_seconds", "Tokenisation of one request.", _SECONDS, "model"
         )
@@ -98,8 +96,6 @@ class Metrics:
         self._memory = gauge("memory_bytes", "Resident memory of the server's processes.")
         self._gpu_memory = gauge("gpu_memory_bytes", "GPU memory reserved for the models.")
         gauge("workers", "Processes that answer requests.").set(1)
-        if self._folder is None:
-            ProcessCollector(registry=registry)
 
     def watch(
         self,
@@ -114,14 +110,9 @@ class Metrics:
         """
         self._waiting, self._gpu_bytes = waiting, gpu_bytes
 
-    def request_started(self) -> None:
-        """Count a request in flight."""
-        self._in_flight.inc()
-
     def request_finished(self, method: str, route: str, *, status: int, seconds: float) -> None:
         """Count a finished request. `route` is the declared path, not the one that was sent."""
         method = method if method in _METHODS else "other"
-        self._in_flight.dec()
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(method, route).observe(seconds)
 
@@ -148,26 +139,17 @@ class Metrics:
     def exposition(self) -> bytes:
         """The metrics of all processes in Prometheus' text format 0.0.4."""
         self._set_gauges()
-        return generate_latest(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics without the time of their creation; `generate_latest` calls this."""
-        for metric in self._families():
-            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
-            yield metric
-
-    def _families(self) -> Iterable[Metric]:
-        if self._folder is None:
-            return self._registry.collect()
-        for path in self._folder.glob("gauge_live*.db"):
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if folder is None:
+            return generate_latest(self._registry)
+        for path in Path(folder).glob("gauge_live*.db"):
             pid = path.stem.rpartition("_")[2]
             # A killed process cannot remove its gauges from the sums.
             if not Path(f"/proc/{pid}").exists():
-                mark_process_dead(pid, str(self._folder))  # type: ignore[no-untyped-call]
-        # A process that is killed while it creates a file leaves an empty one.
-        files = [str(path) for path in self._folder.glob("*.db") if _size_of(path)]
-        merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
-        return merged
+                mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
     def _set_gauges(self) -> None:
         """Update the gauges after every batch, because another process may be asked for them."""
@@ -180,57 +162,3 @@ class Metrics:
             self._memory.set(pages * os.sysconf("SC_PAGE_SIZE"))
         if self._gpu_bytes is not None:
             self._gpu_memory.set(self._gpu_bytes())
-
-
-class CountRequests:
-    """ASGI middleware that counts every request, refused ones included."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[BaseRoute]) -> None:
-        self.app, self.metrics, self.routes = app, metrics, routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        method, route = scope["method"], self._route(scope)
-        status, started, is_counted = CLIENT_DISCONNECTED, time.perf_counter(), False
-
-        def count() -> None:
-            nonlocal is_counted
-            if not is_counted:
-                is_counted = True
-                seconds = time.perf_counter() - started
-                self.metrics.request_finished(method, route, status=status, seconds=seconds)
-
-        async def observed_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            elif not message.get("more_body", False):
-                # Before the end is sent: a client that has its answer finds it counted.
-                count()
-            await send(message)
-
-        self.metrics.request_started()
-        try:
-            await self.app(scope, receive, observed_send)
-        except Exception:
-            status = 500
-            raise
-        finally:
-            count()
-
-    def _route(self, scope: Scope) -> str:
-        """The declared path of a request, such as /v1/models/{model:path}."""
-        for route in self.routes:
-            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
-                return route.path
-        return UNMATCHED
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # its process has ended since it was listed
-        return 0

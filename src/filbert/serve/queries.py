@@ -1,15 +1,15 @@
 """Queries: what a request asks of a model.
 
 A query turns inputs into sequences, sequences into outputs, and outputs into results. The first and
-last step run in threads next to the model; `outputs` gets sequences of many requests at once.
+last step run in threads next to the model; the second gets sequences of many requests at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -60,46 +60,53 @@ class PreparedInputs(NamedTuple):
     context: Any = None
 
 
-class Query(Protocol):
-    """One kind of question with its options. Equal queries share forward passes."""
-
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        """Tokenise inputs.
-
-        Raises:
-            InputError: An input has the wrong kind; the message has its number.
-        """
-        ...
-
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
-        """Run the model; one output per example, in order. Only the model's thread calls this."""
-        ...
-
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
-        """One result per input, in order."""
-        ...
-
-
 @dataclass(frozen=True)
-class PredictQuery:
+class Query:
+    """One kind of question with its options.
+
+    Attributes:
+        key: Equal for queries that may share a forward pass.
+        prepare: Tokenises inputs. Raises InputError with the number of a wrong one.
+        outputs: Runs the model; one output per example, in order. Only the model's thread calls it.
+        results: From prepared inputs and outputs, one result per input, in order.
+    """
+
+    key: tuple[Any, ...]
+    prepare: Callable[[Sequence[NumberedInput]], PreparedInputs]
+    outputs: Callable[[Sequence[Example]], Sequence[Any]]
+    results: Callable[[PreparedInputs, Sequence[Any]], list[Result]]
+
+
+def query_of(predictor: Predictor, kind: str, **options: Any) -> Query:
+    """Make a query.
+
+    Args:
+        predictor: The model.
+        kind: "predict", "embed", "fill", "attention" or "health".
+        options: Keywords of the function with that name.
+
+    Raises:
+        ConfigError: The model does not support it, or an option is out of range.
+    """
+    key = (kind, *((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()))
+    return Query(key, *_KINDS[kind](predictor, **options))
+
+
+def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
     """Predictions of the task; with `raw` they also contain `logits` of classes or choices."""
+    task = predictor.known_task()
+    kind = task.spec.head_kind
+    if raw and kind not in ("sequence", "choices"):
+        raise ConfigError("This model does not have one score per class.")
 
-    predictor: Predictor
-    raw: bool = False
+    def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
+        # A list of token ids is one sequence as it is.
+        if inputs and _is_ids(inputs[0][1]):
+            return PreparedInputs([_ids_example(predictor, *numbered) for numbered in inputs])
+        rows = [row_of_value(task, item, number) for number, item in inputs]
+        return PreparedInputs(predictor.row_examples(rows))
 
-    def __post_init__(self) -> None:
-        kind = self.predictor.known_task().spec.head_kind
-        if self.raw and kind not in ("sequence", "choices"):
-            raise ConfigError("This model does not have one score per class.")
-
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
-        task = self.predictor.known_task()
-        return PreparedInputs(
-            self.predictor.row_examples([row_of_value(task, item, i) for i, item in inputs])
-        )
-
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        predictor = self.predictor
+    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
         return run_model(
             predictor.model,
             examples,
@@ -107,170 +114,117 @@ class PredictQuery:
             precision=predictor.precision,
         )
 
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
-        task = self.predictor.known_task()
+    def results(prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
         predictions = task.decode(outputs, prepared.examples)
-        if self.raw:
+        if raw:
             rows = torch.split(torch.stack([*outputs]).float(), [*rows_of(prepared.examples)])
-            logits = rows if task.spec.head_kind == "choices" else [row.mean(0) for row in rows]
+            logits = rows if kind == "choices" else [row.mean(0) for row in rows]
             pairs = zip(predictions, logits, strict=True)
             predictions = [one | {"logits": values.tolist()} for one, values in pairs]
         return _from_predictions(predictions)
 
+    return prepare, outputs, results
 
-@dataclass(frozen=True)
-class EmbedQuery:
-    """The vector of a text or pair, float32 (H,); with pooling "none" a matrix (tokens, H)."""
 
-    predictor: Predictor
-    pooling: str | None = None
-    normalize: bool | None = None
-    layers: tuple[int, ...] = (-1,)
+def _embed(predictor: Predictor, normalize: bool | None = None, **how: Any) -> tuple[Any, ...]:
+    """The vector of a text, a pair or token ids, float32 (H,); with pooling "none" (tokens, H)."""
+    predictor.vector_size(**how)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
-        self.predictor.vector_size(self.pooling, self.layers)
-
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        """Make one sequence per input. A list of token ids is used as it is."""
-        ids = {at: item for at, (_, item) in enumerate(inputs) if _is_ids(item)}
-        texts = [
-            "" if at in ids else text_of(text_row(item, i)) for at, (i, item) in enumerate(inputs)
-        ]
-        predictor = self.predictor
-        examples = predictor.text_examples(texts, pooling=self.pooling, layers=self.layers)
-        for at, item in ids.items():
-            encoding = predictor.tokenizer.encode_ids(item, max_length=predictor.max_length)
-            examples[at] = _example(at, encoding)
+    def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
+        texts = ["" if _is_ids(item) else text_of(text_row(item, i)) for i, item in inputs]
+        examples = predictor.text_examples(texts, **how)
+        for at, (_, item) in enumerate(inputs):
+            if _is_ids(item):
+                examples[at] = _ids_example(predictor, at, item)
         return PreparedInputs(examples)
 
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        return self.predictor.vectors(
-            examples, pooling=self.pooling, normalize=self.normalize, layers=self.layers
-        )
+    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
+        return predictor.vectors(examples, normalize=normalize, **how)
 
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
-        return _one_per_example(prepared, outputs)
+    return prepare, outputs, _one_per_example
 
 
-@dataclass(frozen=True)
-class FillQuery:
+def _fill(predictor: Predictor, top: int = 5) -> tuple[Any, ...]:
     """Candidates for the masks of a text; see `fill.fill_masks`."""
+    check_fill(predictor, top)
+    tokenizer, max_length = predictor.tokenizer, predictor.max_length
 
-    predictor: Predictor
-    top: int = 5
-
-    def __post_init__(self) -> None:
-        check_fill(self.predictor, self.top)
-
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
-        predictor = self.predictor
-        texts = [check_masked(text, predictor.tokenizer, f"Item {i}") for i, text in inputs]
-        masked, examples = mask_examples(texts, predictor.tokenizer, predictor.max_length)
+    def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
+        texts = [check_masked(text, tokenizer, f"Item {i}") for i, text in inputs]
+        masked, examples = mask_examples(texts, tokenizer, max_length)
         return PreparedInputs(examples, masked)
 
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        return best_entries(self.predictor, examples, self.top)
-
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
-        predictor = self.predictor
-        candidates = candidates_of(
-            prepared.context, prepared.examples, outputs, predictor.tokenizer, predictor.max_length
+    def results(prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
+        return _from_predictions(
+            candidates_of(prepared.context, prepared.examples, outputs, tokenizer, max_length)
         )
-        return _from_predictions(candidates)
+
+    return prepare, lambda examples: best_entries(predictor, examples, top), results
 
 
-@dataclass(frozen=True)
-class AttentionQuery:
+def _attention(
+    predictor: Predictor,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    max_length: int | None = None,
+) -> tuple[Any, ...]:
     """The attention maps of a text or pair, float32 (layers, heads, n, n), cut to `max_length`."""
+    model = predictor.model
+    layers, heads = layers_and_heads(model, layers, heads)
+    limit = min(predictor.max_length, max_length or predictor.max_length)
 
-    predictor: Predictor
-    layers: tuple[int, ...] | None = None
-    heads: tuple[int, ...] | None = None
-    max_length: int | None = None
-
-    def __post_init__(self) -> None:
-        chosen = layers_and_heads(self.predictor.model, self.layers, self.heads)
-        for name, numbers in zip(("layers", "heads"), chosen, strict=True):
-            object.__setattr__(self, name, tuple(numbers))
-
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
-        predictor = self.predictor
+    def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
         clean = cleaning_of(predictor.task)
         texts = [cleaned(text_of(text_row(item, i)), clean) for i, item in inputs]
-        limit = min(predictor.max_length, self.max_length or predictor.max_length)
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
         return PreparedInputs([_example(i, encoding) for i, encoding in enumerate(encodings)])
 
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
-        """Run one sequence at a time, because maps are large."""
-        model = cast(Model, self.predictor.model)
+    def maps(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        return tuple(attention_maps(cast(Model, model), batch, layers, heads))
 
-        def maps(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-            return tuple(attention_maps(model, batch, self.layers, self.heads))
-
-        outputs = forward(
-            model,
-            examples,
-            maps,
-            max_tokens=1,
-            precision=self.predictor.precision,
-            one_at_a_time=True,
+    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
+        # One sequence at a time, because maps are large.
+        batches = forward(
+            model, examples, maps, max_tokens=1, precision=predictor.precision, one_at_a_time=True
         )
-        by_example = {index: maps.numpy() for (index,), (maps,) in outputs}
+        by_example = {index: maps.numpy() for (index,), (maps,) in batches}
         return [by_example[index] for index in range(len(examples))]
 
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
-        return _one_per_example(prepared, outputs)
+    return prepare, outputs, _one_per_example
 
 
-@dataclass(frozen=True)
-class HealthQuery:
+def _health(predictor: Predictor) -> tuple[Any, ...]:
     """Whether a forward pass over an empty text gives finite numbers."""
 
-    predictor: Predictor
+    def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
+        (encoding,) = predictor.tokenizer.encode([""])
+        return PreparedInputs([_example(0, encoding)])
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
-        encodings = self.predictor.tokenizer.encode([text for _, text in inputs])
-        return PreparedInputs([_example(0, encoding) for encoding in encodings])
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        output = predictor.model(batch)
+        parts = output if isinstance(output, tuple) else (output,)
+        return (torch.stack([part.isfinite().all() for part in parts]).all(),)
 
-    def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        predictor = self.predictor
-
-        def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-            output = predictor.model(batch)
-            parts = output if isinstance(output, tuple) else (output,)
-            return (torch.stack([part.isfinite().all() for part in parts]).all(),)
-
-        outputs = forward(
+    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
+        batches = forward(
             predictor.model,
             examples,
             read,
             max_tokens=predictor.max_tokens,
             precision=predictor.precision,
         )
-        return [all(bool(is_finite) for _, (is_finite,) in outputs)] * len(examples)
+        return [all(bool(is_finite) for _, (is_finite,) in batches)] * len(examples)
 
-    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
-        return _one_per_example(prepared, outputs)
+    return prepare, outputs, _one_per_example
 
 
-_KINDS = {
-    "predict": PredictQuery,
-    "embed": EmbedQuery,
-    "fill": FillQuery,
-    "attention": AttentionQuery,
+_KINDS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "predict": _predict,
+    "embed": _embed,
+    "fill": _fill,
+    "attention": _attention,
+    "health": _health,
 }
-
-
-def query_of(predictor: Predictor, kind: str, options: Mapping[str, Any]) -> Query:
-    """Make the query of a kind ("predict", "embed", "fill", "attention") with its options.
-
-    Raises:
-        ConfigError: The model does not support it, or an option is out of range.
-    """
-    query: Query = _KINDS[kind](predictor, **options)
-    return query
 
 
 def abilities(predictor: Predictor) -> tuple[str, ...]:
@@ -297,6 +251,10 @@ def abilities(predictor: Predictor) -> tuple[str, ...]:
 
 def _is_ids(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and isinstance(item[0], int)
+
+
+def _ids_example(predictor: Predictor, row: int, ids: Sequence[int]) -> Example:
+    return _example(row, predictor.tokenizer.encode_ids(ids, max_length=predictor.max_length))
 
 
 def _example(row: int, encoding: Encoding) -> Example:

@@ -23,18 +23,7 @@ from pydantic_core import PydanticCustomError
 from filbert.serve.settings import MAX_LIST
 from filbert.text.tokenizer import without_halves
 
-# The error type of a list that is too long.
-TOO_MANY = "too_many_entries"
-
-_MAX_KEYS = 50
-
 _T = TypeVar("_T")
-
-
-def _limit_length(entries: Any) -> Any:
-    if isinstance(entries, list) and len(entries) > MAX_LIST:
-        raise PydanticCustomError(TOO_MANY, "a list has too many entries")
-    return entries
 
 
 def _to_int(value: Any) -> Any:
@@ -42,11 +31,15 @@ def _to_int(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Empty texts and lists get 400 from the routes, so minLength and minItems are documentation only.
+def _describe_list(schema: dict[str, Any]) -> None:
+    schema["minItems"] = 1
+    del schema["maxItems"]
+
+
+# Empty texts and lists get 400 from the routes, so minLength and minItems are documentation only;
+# a longer list gets 413.
 Some = Annotated[
-    list[_T],
-    Field(fail_fast=True, json_schema_extra={"minItems": 1}),
-    BeforeValidator(_limit_length),
+    list[_T], Field(fail_fast=True, max_length=MAX_LIST, json_schema_extra=_describe_list)
 ]
 Either = Annotated[_T, Field(union_mode="left_to_right")]
 Whole = Annotated[int, BeforeValidator(_to_int)]
@@ -56,7 +49,6 @@ AnyText = Annotated[str, AfterValidator(without_halves)]
 Line = Annotated[AnyText, Field(json_schema_extra={"minLength": 1})]
 Lines = Some[Line]
 Ids = Some[Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(_to_int)]]
-Model = Annotated[str | None, Field(description="A name of /info; the best suited by default.")]
 Numbers = Some[Whole]
 Dimensions = Annotated[Count | None, Field(description="Keep only the first ones.")]
 Pair = Annotated[list[Line], Field(fail_fast=True, min_length=2, max_length=2)]
@@ -68,24 +60,25 @@ class _Body(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    model: Model = None
+    model: Annotated[
+        str | None, Field(description="A name of /info; the best suited by default.")
+    ] = None
 
 
-class _Closed(BaseModel):
-    """An object in which unknown keys are errors."""
+class _OwnBody(_Body):
+    """A request body in which unknown keys are errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _limit_keys(cls, content: Any) -> Any:
-        if isinstance(content, dict) and len(content) > _MAX_KEYS:
-            raise ValueError(f"an object has {len(content)} keys")
+    def _refuse_unknown(cls, content: Any) -> Any:
+        """One error instead of one for each of a million keys."""
+        for key in content if isinstance(content, dict) else ():
+            if key not in cls.model_fields:
+                message = "{key} is not a key of this request; see /openapi.json"
+                raise PydanticCustomError("unknown_key", message, {"key": repr(key)})
         return content
-
-
-class _OwnBody(_Closed):
-    model: Model = None
 
 
 # Requests in the shape of text-embeddings-inference
@@ -119,8 +112,10 @@ class EmbedRequest(EmbedAllRequest):
     layers: Numbers | None = None
 
 
-class Choices(_Closed):
+class Choices(BaseModel):
     """A context, which may be empty, and its possible continuations, for multiple choice."""
+
+    model_config = ConfigDict(strict=True)
 
     context: AnyText
     choices: Lines

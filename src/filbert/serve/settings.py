@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, unreadable_as
+from filbert.train.options import check_range
 
 # Environment variable with bearer keys, so that they do not appear in the list of processes.
 KEYS_VARIABLE = "FILBERT_API_KEYS"
@@ -61,15 +62,12 @@ class Settings:
         Raises:
             ConfigError: A number is out of range.
         """
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port {self.port} is not in 0..65535.")
-        for name, value in vars(self).items():
-            if name.startswith("max_"):
-                _check_at_least(name, value, 1)
-            elif name.endswith("_seconds") and not 0 < value < float("inf"):
-                raise ConfigError(f"{_flag(name)} is {value}; it must be above 0.")
-        if self.max_inputs > MAX_LIST:
-            raise ConfigError(f"--max-inputs is {self.max_inputs}; it can be at most {MAX_LIST}.")
+        counts = ("max_body_bytes", "max_inputs", "max_concurrent_requests")
+        check_range(self, ("port",), "be in 0..65535", lambda n: 0 <= n <= 65535)
+        check_range(self, counts, "be at least 1", lambda n: n >= 1)
+        check_range(self, ("max_inputs",), f"be at most {MAX_LIST}", lambda n: n <= MAX_LIST)
+        times = ("request_seconds", "grace_seconds")
+        check_range(self, times, "be above 0", lambda n: 0 < n < float("inf"))
 
     def origins(self) -> tuple[str, ...]:
         """Return the origins of `cors`.
@@ -95,12 +93,9 @@ class Settings:
         """
         if self.api_keys is not None:
             source = f"--api-keys {self.api_keys}"
-            try:
-                lines = Path(self.api_keys).read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-                raise ConfigError(f"{source} cannot be read: {reason}. Check the path.") from error
-            entries = [line for line in lines if not line.lstrip().startswith("#")]
+            with unreadable_as(ConfigError):
+                text = Path(self.api_keys).read_text(encoding="utf-8", errors="replace")
+            entries = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         elif KEYS_VARIABLE in os.environ:
             source, entries = KEYS_VARIABLE, os.environ[KEYS_VARIABLE].split(",")
         else:
@@ -143,8 +138,9 @@ class Batching:
         Raises:
             ConfigError: A number is out of range.
         """
-        for name, value in vars(self).items():
-            _check_at_least(name, value, 1 if name.endswith("_tokens") else 0)
+        counts = ("max_batch_tokens", "max_queue_tokens", "max_input_tokens")
+        check_range(self, counts, "be at least 1", lambda n: n >= 1)
+        check_range(self, ("max_wait_ms",), "be at least 0", lambda n: 0 <= n < float("inf"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +171,12 @@ class Operation:
         Raises:
             ConfigError: It is below 1.
         """
-        _check_at_least("workers", self.workers, 1)
+        check_range(self, ("workers",), "be at least 1", lambda n: n >= 1)
 
     @property
     def loading(self) -> dict[str, Any]:
         """Keyword arguments of `Predictor.load`."""
-        names = ("precision", "backend", "device", "max_length", "null_threshold")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "workers"}
 
 
 def named_models(models: Sequence[str]) -> dict[str, str]:
@@ -198,10 +193,9 @@ def named_models(models: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for given in models:
         name, equals, model = given.partition("=")
-        place = Path(given)
-        if place.exists():
-            place = place.resolve()
-            name, model = place.parent.name if place.name == "model" else place.name, given
+        if Path(given).exists():
+            place, model = Path(given).resolve(), given
+            name = place.parent.name if place.name == "model" else place.name
         elif not equals:
             model = given
         if not name or not model:
@@ -213,12 +207,3 @@ def named_models(models: Sequence[str]) -> dict[str, str]:
             )
         named[name] = model
     return named
-
-
-def _check_at_least(name: str, value: float | None, least: int) -> None:
-    if value is not None and not least <= value < float("inf"):
-        raise ConfigError(f"{_flag(name)} is {value}; it must be at least {least}.")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

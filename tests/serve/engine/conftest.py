@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
 from filbert.serve.metrics import Metrics
-from filbert.serve.queries import EmbedQuery
 from filbert.serve.settings import Batching
 
 WORDS = ["the", "a", "film", "was", "not", "very", "good", "bad", "and", "he", "playing"]
@@ -78,15 +77,16 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.reached = Event(), Event()
         self.seen: list[int] = []
-        real = EmbedQuery.outputs
+        real = Predictor.vectors
 
-        def outputs(query: EmbedQuery, examples: Sequence[Any]) -> Any:
-            self.reached.set()
-            assert self.open.wait(30)
-            self.seen += [len(example.input_ids) for example in examples]
-            return real(query, examples)
+        def vectors(predictor: Predictor, examples: Sequence[Any], **options: Any) -> Any:
+            if current_thread().name.startswith("model "):
+                self.reached.set()
+                assert self.open.wait(30)
+                self.seen += [len(example.input_ids) for example in examples]
+            return real(predictor, examples, **options)
 
-        monkeypatch.setattr(EmbedQuery, "outputs", outputs)
+        monkeypatch.setattr(Predictor, "vectors", vectors)
 
     async def held(self, engine: Engine) -> asyncio.Task[Any]:
         """A request whose batch is in the model and stays there."""

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from filbert.inference.predictor import Predictor
-from filbert.serve.engine import Engine, Failed, Overloaded
-from filbert.serve.metrics import Metrics
-from filbert.serve.queries import EmbedQuery
+from filbert.serve.engine import Engine
+from filbert.serve.errors import Refusal
 
 Texts = Callable[..., list[str]]
 Stories = Callable[..., Any]
@@ -21,16 +20,16 @@ Stories = Callable[..., Any]
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, length: int) -> Iterator[list[int]]:
     """A model that fails on every batch with a sequence of a length; the sizes of its batches."""
-    real, sizes = EmbedQuery.outputs, []
+    real, sizes = Predictor.vectors, []
 
-    def outputs(query: EmbedQuery, examples: Sequence[Any]) -> Any:
+    def vectors(predictor: Predictor, examples: Sequence[Any], **options: Any) -> Any:
         sizes.append(len(examples))
         if any(len(example.input_ids) == length for example in examples):
             raise RuntimeError("out of memory")
-        return real(query, examples)
+        return real(predictor, examples, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EmbedQuery, "outputs", outputs)
+        patch.setattr(Predictor, "vectors", vectors)
         yield sizes
 
 
@@ -69,28 +68,13 @@ def test_what_fails_fails_alone(
             gate.open.set()
             fine, broken = await asyncio.gather(*tasks, return_exceptions=True)
         assert not isinstance(fine, BaseException)
-        assert isinstance(broken, Failed)
+        assert isinstance(broken, Refusal) and broken.status == 424
         assert isinstance(broken.__cause__, RuntimeError)
         # Halved until it was found: no retry of every sequence.
         assert len(sizes) < 15
         assert len((await engine.run("embed", [bad])).items) == 1
 
     with_engine(predictors["vectors"], story)
-
-
-def test_the_model_survives_metrics_that_fail(
-    predictors: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch, with_engine: Stories
-) -> None:
-    def fail(*args: Any, **more: Any) -> None:
-        raise RuntimeError("no disk")
-
-    async def story(engine: Engine) -> None:
-        await engine.run("embed", ["film"])
-        await engine.run("embed", ["film"])
-
-    metrics = Metrics()
-    monkeypatch.setattr(metrics, "batch", fail)
-    with_engine(predictors["vectors"], story, counts=metrics)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +98,10 @@ def test_what_others_would_hold_up_for_too_long_is_refused_at_once(
         await gate.held(engine)
         first = asyncio.create_task(engine.run("embed", texts(50)))
         await gate.queued(engine, 50)
-        with pytest.raises(Overloaded) as refused:
+        with pytest.raises(Refusal) as refused:
             await engine.run("embed", texts(50), seconds=seconds)
-        assert 1 <= refused.value.retry_after <= 10
+        assert refused.value.status == 429
+        assert 1 <= int(refused.value.headers["Retry-After"]) <= 10
         assert engine.waiting()[0] == 50
         # It takes turns with the large one, so that hardly anything is before it.
         small = asyncio.create_task(engine.run("embed", ["film"]))
@@ -126,37 +111,6 @@ def test_what_others_would_hold_up_for_too_long_is_refused_at_once(
         await engine.run("embed", texts(50))
 
     with_engine(predictors["vectors"], story, max_batch_tokens=64, **limits)
-
-
-def test_probes_say_nothing_of_the_speed(
-    predictors: dict[str, Predictor], with_engine: Stories
-) -> None:
-    async def story(engine: Engine) -> None:
-        await engine.check()
-        await engine.run("embed", ["film"])
-        await engine.run("embed", ["film " * 30])
-        # A batch is counted after its answers are out, and before the next.
-        await engine.run("embed", ["film"])
-        assert engine._measured_tokens == 32
-
-    with_engine(predictors["vectors"], story, max_batch_tokens=64)
-
-
-def test_nobody_is_sent_away_for_longer_than_the_queue_may_take(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
-    async def story(engine: Engine) -> None:
-        await gate.held(engine)
-        first = asyncio.create_task(engine.run("embed", texts(50)))
-        await gate.queued(engine, 50)
-        engine._measured_tokens, engine._measured_seconds = 1.0, 60.0
-        with pytest.raises(Overloaded) as refused:
-            await engine.run("embed", texts(50))
-        assert refused.value.retry_after == 10
-        gate.open.set()
-        await first
-
-    with_engine(predictors["vectors"], story, max_batch_tokens=64)
 
 
 def test_a_small_request_is_refused_when_the_turns_of_many_others_come_first(
@@ -169,7 +123,7 @@ def test_a_small_request_is_refused_when_the_turns_of_many_others_come_first(
             others.append(asyncio.create_task(engine.run("embed", ["film " * 5])))
             await gate.queued(engine, number + 1)
         # It has three tokens and each of them seven, but a turn is eight: all are read first.
-        with pytest.raises(Overloaded):
+        with pytest.raises(Refusal, match="overloaded"):
             await engine.run("embed", ["film"])
         gate.open.set()
         await asyncio.gather(*others)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from functools import cache
-from importlib import resources
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from filbert.serve.engine import NUM_TOKENIZATION_THREADS, Engine
 from filbert.serve.errors import Refusal, log_failure
@@ -19,20 +18,12 @@ from filbert.serve.routes.shared import Caller
 from filbert.serve.schema import ErrorReply
 
 router = APIRouter(tags=["operations"])
-page_router = APIRouter(include_in_schema=False)
 
 # A model that needs longer for one short text does not work.
 _HEALTH_SECONDS = 10.0
 _HEALTH: dict[int | str, dict[str, Any]] = {
     200: {"description": "Every model has just worked.", "content": {}},
     503: {"model": ErrorReply, "description": "A model does not work."},
-}
-
-MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
 }
 
 # Only the page's own files and this server, and no inline script or style: a text that looks like
@@ -93,39 +84,24 @@ def metrics(request: Request) -> Response:
     return Response(request.app.state.metrics.exposition(), media_type=CONTENT_TYPE)
 
 
-@page_router.api_route("/", methods=["GET", "HEAD"])
-@page_router.api_route("/page/{name}", methods=["GET", "HEAD"])
-async def page(request: Request, name: str = "index.html") -> Response:
-    """A file of the page."""
-    # The name is looked up among the files read at the first request; it is never used as a path.
-    if name not in page_files():
-        raise HTTPException(404)
-    content, media_type, etag = page_files()[name]
-    headers = {**_PAGE_HEADERS, "ETag": etag}
-    if request.headers.get("if-none-match") == etag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, headers=headers, media_type=media_type)
+class Page(StaticFiles):
+    """The files of the page, which may not load or run anything of another origin."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """A file with the page's headers, or 304."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_PAGE_HEADERS)
+        return response
 
 
-class PageFile(NamedTuple):
-    """A file of the page with its headers."""
-
-    content: bytes
-    media_type: str
-    etag: str
+_page = Page(directory=Path(__file__).parents[1] / "page")
 
 
-@cache
-def page_files() -> dict[str, PageFile]:
-    """The files of the page by name."""
-    files = {}
-    for entry in resources.files("filbert.serve").joinpath("page").iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
-        if suffix in MEDIA_TYPES:
-            content = entry.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()[:20]
-            files[entry.name] = PageFile(content, MEDIA_TYPES[suffix], f'"{digest}"')
-    return files
+async def _index(request: Request) -> Response:
+    return await _page.get_response("index.html", request.scope)
+
+
+page_routes: list[BaseRoute] = [Route("/", _index), Mount("/page", _page)]
 
 
 def _card(engine: Engine) -> dict[str, Any]:

@@ -32,7 +32,7 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     """Vectors of unit length. Token ids may include the special tokens."""
     # With one model any name is accepted, so that clients of other servers need no change.
     name = body.model if len(call.engines) > 1 else None
-    engine = call.engine(name, "embed")
+    engine = call.engines.find(name, "embed")
     inputs = as_list(body.input)
     call.check(inputs, "input")
     # Unit length comes after the choice of dimensions.
@@ -73,7 +73,7 @@ def _entry(name: str) -> dict[str, Any]:
 @router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
 async def encode(body: EncodeRequest, call: Caller) -> Response:
     """Vectors of texts or of lists of tokens, pooled as the model's folder says."""
-    engine = call.engine(body.model, "embed")
+    engine = call.engines.find(body.model, "embed")
     call.check(body.texts, "texts")
     inputs: list[Any] = list(body.texts)
     if body.is_tokenized != isinstance(inputs[0], list):

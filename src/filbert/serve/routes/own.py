@@ -10,10 +10,10 @@ from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
 from filbert.data.texts import cleaned
+from filbert.inspect.attention import layers_and_heads
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
-from filbert.serve.routes import shared
-from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
+from filbert.serve.routes.shared import Caller, documented, json_list, json_parts, refuse_size
 from filbert.serve.routes.tei import as_list
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
 from filbert.tasks.base import cleaning_of
@@ -24,8 +24,6 @@ router = APIRouter()
 
 _TAG = "filbert"
 
-# Up to so many tokens, all layers and heads are returned when none are named.
-_MAX_TOKENS_ALL_HEADS = 64
 # A number of a map in JSON: 0.1234 and a comma.
 _BYTES_PER_NUMBER = 7
 
@@ -38,19 +36,11 @@ _NUM_BEST = 5
 @router.post("/fill", **documented("Words for masks", tag=_TAG))
 async def fill(body: FillRequest, call: Caller) -> Response:
     """Candidates for every [MASK], best first."""
-    engine = call.engine(body.model, "fill")
-    texts = as_list(body.inputs)
+    engine, texts = call.engines.find(body.model, "fill"), as_list(body.inputs)
     call.check(texts, "inputs")
     # Every candidate comes with the whole text.
     masks = [len(mask_spans(text, engine.predictor.tokenizer)) for text in texts]
-    size = body.top * sum(n * len(text) for n, text in zip(masks, texts, strict=True))
-    most = shared.MAX_RESPONSE_BYTES
-    if size > most:
-        raise Refusal(
-            413,
-            f"The candidates would take {size:,} bytes; at most {most:,} are allowed. Ask for "
-            "fewer candidates, or send less text.",
-        )
+    refuse_size(body.top * sum(n * len(text) for n, text in zip(masks, texts, strict=True)))
     results = await call.run(engine, "fill", texts, top=body.top)
     call.refuse_cut(results, None, engine.predictor.max_length)
     single = isinstance(body.inputs, str)
@@ -60,8 +50,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
 @router.post("/tag", **documented("Tags and entities", tag=_TAG))
 async def tag(body: TagRequest, call: Caller) -> Response:
     """One tag for every word of a text of any length, and the entities that they form."""
-    engine = call.engine(body.model, "tag")
-    texts = as_list(body.inputs)
+    engine, texts = call.engines.find(body.model, "tag"), as_list(body.inputs)
     call.check(texts, "inputs")
     results = await call.run(engine, "predict", texts)
     single = isinstance(body.inputs, str)
@@ -71,11 +60,9 @@ async def tag(body: TagRequest, call: Caller) -> Response:
 @router.post("/answer", **documented("The best answer", tag=_TAG))
 async def answer(body: AnswerRequest, call: Caller) -> Response:
     """The best answer in one of the documents, which are read in full."""
-    engine = call.engine(body.model, "answer")
-    documents = as_list(body.context)
+    engine, documents = call.engines.find(body.model, "answer"), as_list(body.context)
     call.check([body.question], "question")
     call.check(documents, "context")
-    call.check_repeated("question", [(body.question, documents)])
     items = [{"question": body.question, "context": text} for text in documents]
     results = await call.run(engine, "predict", items)
     ranked = rank_answers([result.value for result in results.items])
@@ -91,29 +78,18 @@ async def answer(body: AnswerRequest, call: Caller) -> Response:
 @router.post("/attention", **documented("Attention maps", tag=_TAG))
 async def attention(body: AttentionRequest, call: Caller) -> Response:
     """The exact attention maps of a text or a pair; each row sums to 1."""
-    engine = call.engine(body.model, "attention")
+    engine = call.engines.find(body.model, "attention")
     text: Text = body.inputs if isinstance(body.inputs, str) else tuple(body.inputs)  # type: ignore[assignment]
     call.check([text], "inputs")
+    config = engine.predictor.model.config
+    numbers = (
+        _counted_from_0("layers", body.layers, config.num_hidden_layers),
+        _counted_from_0("heads", body.heads, config.attention.heads),
+    )
+    layers, heads = layers_and_heads(engine.predictor.model, *numbers)
     limit = min(engine.predictor.max_length, _MAX_ATTENTION_TOKENS)
     content = await call.in_pool(engine, lambda: _tokens(engine, text, limit))
-    count = len(content["tokens"])
-    if count > _MAX_TOKENS_ALL_HEADS and body.layers is None and body.heads is None:
-        raise Refusal(
-            422,
-            f"The text has {count} tokens. Above {_MAX_TOKENS_ALL_HEADS}, name the `layers` or the "
-            "`heads` to return.",
-        )
-    config = engine.predictor.model.config
-    layers = _numbers("layers", body.layers, config.num_hidden_layers)
-    heads = _numbers("heads", body.heads, config.attention.heads)
-    size = len(layers) * len(heads) * count**2 * _BYTES_PER_NUMBER
-    most = shared.MAX_RESPONSE_BYTES
-    if size > most:
-        raise Refusal(
-            413,
-            f"The maps would take {size:,} bytes; at most {most:,} are allowed. Name fewer layers "
-            "or heads.",
-        )
+    refuse_size(len(layers) * len(heads) * len(content["tokens"]) ** 2 * _BYTES_PER_NUMBER)
     results = await call.run(
         engine, "attention", [text], layers=layers, heads=heads, max_length=limit
     )
@@ -166,13 +142,8 @@ def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
     }
 
 
-def _numbers(name: str, chosen: Sequence[int] | None, count: int) -> list[int]:
-    """The chosen numbers counted from 0; negative ones count from the end."""
-    if chosen is None:
-        return list(range(count))
-    if not chosen:
+def _counted_from_0(name: str, numbers: Sequence[int] | None, count: int) -> list[int] | None:
+    """The same numbers; those from -count to -1 count from the end."""
+    if numbers is not None and not numbers:
         raise Refusal(400, f"`{name}` cannot be empty.")
-    for number in chosen:
-        if not -count <= number < count:
-            raise Refusal(422, f"`{name}`: {number} is not in {-count}..{count - 1}.")
-    return [number % count for number in chosen]
+    return None if numbers is None else [n + count if -count <= n < 0 else n for n in numbers]

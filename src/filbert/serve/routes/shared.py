@@ -13,9 +13,8 @@ import numpy as np
 from fastapi import Depends, Request, Response
 from pydantic_core import to_json
 
-from filbert.errors import ConfigError, FilbertError
-from filbert.serve.engine import Engine, Engines, Failed, Late, Overloaded, Results
-from filbert.serve.errors import Refusal, log_failure
+from filbert.serve.engine import Engine, Engines, Results
+from filbert.serve.errors import Refusal, late
 from filbert.serve.schema import ErrorReply
 from filbert.serve.settings import Settings
 
@@ -27,9 +26,6 @@ _BYTES_PER_TURN = 1_000_000
 # Most characters in one text, and most bytes of an answer that has not one vector per text.
 MAX_CHARACTERS = 500_000
 MAX_RESPONSE_BYTES = 32_000_000
-
-# Characters that the tokeniser reads repeatedly for one request, some seconds of its time.
-_MAX_REPEATED = 10_000_000
 
 _REFUSALS = {
     400: "An input is empty.",
@@ -60,47 +56,22 @@ class Call:
         self.settings: Settings = request.app.state.settings
         self._started = time.perf_counter()
 
-    def engine(self, name: str | None, ability: str) -> Engine:
-        """The model with this name, or the best suited one.
-
-        Raises:
-            NoSuchModel: No model has that name.
-            Refusal: 424, the model does not have the ability, or no model has.
-        """
-        try:
-            return self.engines.find(name, ability)
-        except ConfigError as error:
-            raise Refusal(424, str(error)) from error
-
     async def run(
         self, engine: Engine, kind: str, inputs: Sequence[Any], **options: Any
     ) -> Results:
-        """`Engine.run` within the time limit of a request.
-
-        Raises:
-            Refusal: 424, an unexpected exception.
-            FilbertError, Overloaded, Late, Failed: As `Engine.run`.
-        """
-        try:
-            seconds = self.settings.request_seconds
-            return await engine.run(kind, inputs, seconds=seconds, **options)
-        except (FilbertError, Overloaded, Late, Failed):
-            raise
-        except Exception as error:
-            log_failure(error)
-            raise Refusal(424, "The model failed on this request; see the server's log.") from error
+        """`Engine.run` within the time limit of a request."""
+        return await engine.run(kind, inputs, seconds=self.settings.request_seconds, **options)
 
     async def in_pool(self, engine: Engine, call: Callable[[], _T]) -> _T:
         """The result of a call in the tokenisation threads, within the time limit.
 
         Raises:
-            Late: The time limit passed. A call that has begun continues.
+            Refusal: 503, the time limit passed. A call that has begun continues.
         """
-        seconds = self.settings.request_seconds
         try:
-            return await asyncio.wait_for(engine.in_pool(call), seconds)
+            return await asyncio.wait_for(engine.in_pool(call), self.settings.request_seconds)
         except asyncio.TimeoutError as error:
-            raise Late(f"No answer within {seconds:g} seconds.") from error
+            raise late() from error
 
     def check(self, texts: Sequence[Any], name: str) -> None:
         """Check the number and lengths of inputs: texts, and lists of texts or token ids.
@@ -116,7 +87,8 @@ class Call:
                 413, f"`{name}` has {len(texts):,} inputs; at most {most:,} are allowed at once."
             )
         for index, text in enumerate(texts):
-            size = len(text) if isinstance(text, str) else sum(map(_size_of, text))
+            parts = [text] if isinstance(text, str) else text
+            size = sum(len(part) if isinstance(part, str) else 1 for part in parts)
             if size == 0:
                 raise Refusal(400, f"`{name}`: input {index} is empty.")
             if size > longest:
@@ -125,20 +97,6 @@ class Call:
                     f"`{name}`: input {index} has {size:,} characters; at most {longest:,} are "
                     "allowed.",
                 )
-
-    def check_repeated(self, name: str, texts: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        """Check texts that are tokenised again with each of several others.
-
-        Raises:
-            Refusal: 413, they have too many characters in total.
-        """
-        size = sum(len(text) * len(others) for text, others in texts)
-        if size > _MAX_REPEATED:
-            raise Refusal(
-                413,
-                f"`{name}` is read with each of the other texts: {size:,} characters in total; at "
-                f"most {_MAX_REPEATED:,} are allowed. Send fewer texts at once.",
-            )
 
     def refuse_cut(
         self, results: Results, truncate: bool | None, max_length: int, *, advice: str = ""
@@ -209,8 +167,8 @@ async def json_parts(
     for value in values:
         parts.append(_json_of(value, as_base64=as_base64, digits=digits))
         length += len(parts[-1])
-        if most is not None and length > most:
-            raise too_large()
+        if most is not None:
+            refuse_size(length, most)
         if length - written > _BYTES_PER_TURN:
             written = length
             await asyncio.sleep(0)
@@ -218,19 +176,17 @@ async def json_parts(
 
 
 def _json_of(value: Any, *, as_base64: bool, digits: int | None) -> bytes:
-    if isinstance(value, np.ndarray):
-        if not np.isfinite(value).all():
-            raise _not_finite()
-        if as_base64:
-            return b'"' + b64encode(value.astype("<f4").tobytes()) + b'"'
-        if digits is not None:
-            value = np.round(value.astype(float), digits)
-        return to_json(value.tolist())
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        if not isinstance(value, np.ndarray):
+            text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            return text.encode()
+        if not np.isfinite(value).all():
+            raise ValueError
     except ValueError as error:
-        raise _not_finite() from error
-    return text.encode()
+        raise Refusal(424, "The model gave a number that is not finite.") from error
+    if as_base64:
+        return b'"' + b64encode(value.astype("<f4").tobytes()) + b'"'
+    return to_json((value if digits is None else np.round(value.astype(float), digits)).tolist())
 
 
 def json_list(parts: Iterable[bytes]) -> bytes:
@@ -238,16 +194,12 @@ def json_list(parts: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-def too_large() -> Refusal:
-    """The refusal of an answer with more than `MAX_RESPONSE_BYTES`."""
-    return Refusal(
-        413, f"The answer is larger than {MAX_RESPONSE_BYTES:,} bytes. Ask for less at once."
-    )
+def refuse_size(size: int, most: int | None = None) -> None:
+    """Refuse an answer of more than `most` bytes, `MAX_RESPONSE_BYTES` when not given.
 
-
-def _not_finite() -> Refusal:
-    return Refusal(424, "The model gave a number that is not finite.")
-
-
-def _size_of(part: Any) -> int:
-    return len(part) if isinstance(part, str) else 1
+    Raises:
+        Refusal: 413.
+    """
+    most = MAX_RESPONSE_BYTES if most is None else most
+    if size > most:
+        raise Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")

@@ -7,8 +7,7 @@ Source: huggingface/text-embeddings-inference, docs/openapi.json. In addition a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,7 @@ from filbert.data.texts import cleaned
 from filbert.serve.engine import Engine, Results
 from filbert.serve.errors import Refusal
 from filbert.serve.routes import shared
-from filbert.serve.routes.shared import (
-    Call,
-    Caller,
-    documented,
-    json_list,
-    json_parts,
-    too_large,
-)
+from filbert.serve.routes.shared import Call, Caller, documented, json_list, json_parts
 from filbert.serve.schema import (
     Choices,
     DecodeRequest,
@@ -40,7 +32,6 @@ from filbert.serve.schema import (
     Truncation,
 )
 from filbert.tasks.base import cleaning_of
-from filbert.text.tokenizer import Encoding, Tokenizer
 
 router = APIRouter()
 
@@ -48,20 +39,18 @@ _TAG = "text-embeddings-inference"
 
 # A number of a vector has at least so many bytes in JSON: 0.123456 and a comma.
 _BYTES_PER_NUMBER = 9
-_ADVICE = ", or send truncate: true"
 
 
 @router.post("/embed", **documented("One vector per text", tag=_TAG))
 async def embed(body: EmbedRequest, call: Caller) -> Response:
     """One vector per text, of unit length unless `normalize` is false."""
-    engine = call.engine(body.model, "embed")
     if body.pooling == "none":
         raise Refusal(422, "Pooling none gives one vector per token; use /embed_all.")
     # Unit length comes after the choice of dimensions.
     options: dict[str, Any] = {"normalize": body.normalize and body.dimensions is None}
     options |= {} if body.pooling is None else {"pooling": body.pooling}
     options |= {} if body.layers is None else {"layers": tuple(body.layers)}
-    texts = as_list(body.inputs)
+    engine, texts = call.engines.find(body.model, "embed"), as_list(body.inputs)
     call.check(texts, "inputs")
     results = await _vectors(call, engine, texts, body, **options)
     vectors = [result.value for result in results.items]
@@ -73,8 +62,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
 @router.post("/embed_all", **documented("One matrix per text", tag=_TAG))
 async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     """One vector per token of the last layer, special tokens included."""
-    engine = call.engine(body.model, "embed")
-    texts = as_list(body.inputs)
+    engine, texts = call.engines.find(body.model, "embed"), as_list(body.inputs)
     call.check(texts, "inputs")
     # Refuse before the model runs what would be too large.
     bytes_per_token = engine.predictor.vector_size("none") * _BYTES_PER_NUMBER
@@ -87,7 +75,7 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
 async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     """The cosine of the source sentence with each of the others."""
     options = body.parameters or Prompted()
-    engine = call.engine(body.model or options.model, "similarity")
+    engine = call.engines.find(body.model or options.model, "similarity")
     call.check([body.inputs.source_sentence], "source_sentence")
     call.check(body.inputs.sentences, "sentences")
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
@@ -95,10 +83,7 @@ async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     return await call.reply(_cosines(results), results)
 
 
-@router.post(
-    "/predict",
-    **documented("Labels and scores, best first", tag=_TAG),
-)
+@router.post("/predict", **documented("Labels and scores, best first", tag=_TAG))
 async def predict(body: PredictRequest, call: Caller) -> Response:
     """Every label with its probability, best first; a regression gives its value."""
     inputs = body.inputs
@@ -108,12 +93,11 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
     abilities = {"choose" if isinstance(item, dict) else "predict" for item in items}
     if len(abilities) > 1:
         raise Refusal(422, "`inputs` mixes texts and choices; send them in two requests.")
-    engine = call.engine(body.model, abilities.pop() if abilities else "predict")
+    engine = call.engines.find(body.model, abilities.pop() if abilities else "predict")
     call.check([_texts_of(item) for item in items], "inputs")
-    questions = [item for item in items if isinstance(item, dict)]
-    for item in questions:
-        call.check(item["choices"], "choices")
-    call.check_repeated("context", [(item["context"], item["choices"]) for item in questions])
+    for item in items:
+        if isinstance(item, dict):
+            call.check(item["choices"], "choices")
     results = await _predictions(call, engine, items, body)
     scores = [
         _scores(engine, item, result.value, raw=body.raw_scores)
@@ -138,7 +122,6 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
         results = await _vectors(call, engine, texts, body, normalize=True)
         scores = _cosines(results)
     else:
-        call.check_repeated("query", [(body.query, body.texts)])
         pairs = [(body.query, text) for text in body.texts]
         results = await _predictions(call, engine, pairs, body)
         scores = [_relevance(task.spec, one.value, raw=body.raw_scores) for one in results.items]
@@ -152,24 +135,17 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
 @router.post("/tokenize", **documented("Tokens of each text", tag=_TAG))
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
     """Every token with its place in the text; nothing is cut."""
-    engine = call.engine(body.model, "tokenize")
-    texts = as_list(body.inputs)
+    engine, texts = call.engines.find(body.model, "tokenize"), as_list(body.inputs)
     call.check(texts, "inputs")
     texts = [prompted(engine, body.prompt_name, text) for text in texts]
-    most, tokenizer = shared.MAX_RESPONSE_BYTES, engine.predictor.tokenizer
 
     def write() -> bytes:
         lists, size = [], 0
         for text in texts:
-            (encoding,) = tokenizer.encode([text], with_offsets=True)
-            tokens = []
-            for token in _tokens(text, encoding, tokenizer):
-                if body.add_special_tokens or not token["special"]:
-                    tokens.append(to_json(token))
-                    size += len(tokens[-1])
-                if size > most:
-                    raise too_large()
-            lists.append(json_list(tokens))
+            tokens = _tokens(engine, text, with_special=body.add_special_tokens)
+            lists.append(to_json(tokens))
+            size += len(lists[-1])
+            shared.refuse_size(size)
         return json_list(lists)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
@@ -178,8 +154,8 @@ async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
 @router.post("/decode", **documented("One text per list of ids", tag=_TAG))
 async def decode(body: DecodeRequest, call: Caller) -> Response:
     """The text of each list of token ids."""
-    engine = call.engine(body.model, "tokenize")
-    most, tokenizer = shared.MAX_RESPONSE_BYTES, engine.predictor.tokenizer
+    engine = call.engines.find(body.model, "tokenize")
+    tokenizer, skip = engine.predictor.tokenizer, body.skip_special_tokens
     nested = all(isinstance(part, list) for part in body.ids)
     lists: list[Any] = list(body.ids) if nested else [body.ids]
     call.check(lists, "ids")
@@ -188,11 +164,9 @@ async def decode(body: DecodeRequest, call: Caller) -> Response:
         texts, size = [], 0
         for ids in lists:
             tokenizer.tokens(ids)  # raises InputError for an id that is not in the vocabulary
-            skip = body.skip_special_tokens
             texts.append(str(tokenizer.backend.decode(list(ids), skip_special_tokens=skip)))
             size += len(texts[-1])
-            if size > most:
-                raise too_large()
+            shared.refuse_size(size)
         return to_json(texts)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
@@ -237,41 +211,23 @@ def prompted(engine: Engine, name: str | None, text: Any) -> Any:
     return way.prompts[name] + text
 
 
-def last_words(
-    text: str, tokenizer: Tokenizer, max_length: int, *, prompt: str = ""
-) -> tuple[str, int]:
-    """The end of a text that fits after a prompt, and the tokens of prompt and whole text.
-
-    The end begins with a whole word where possible.
-    """
-    (encoding,) = tokenizer.encode([prompt + text], with_offsets=True)
-    count = encoding.num_tokens
-    if count <= max_length:
-        return text, count
-    assert encoding.offsets is not None and encoding.words is not None
-    inside = np.flatnonzero((encoding.words >= 0) & (encoding.offsets[:, 1] > len(prompt)))
-    limit = max(1, max_length - (count - len(inside)))
-    kept = inside[len(inside) - limit :]
-    before = encoding.words[inside[-limit - 1]]
-    whole = kept[encoding.words[kept] != before]
-    first = whole[0] if len(whole) else kept[0]
-    return text[max(0, int(encoding.offsets[first][0]) - len(prompt)) :], count
-
-
-def _tokens(text: str, encoding: Encoding, tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+def _tokens(engine: Engine, text: str, *, with_special: bool) -> list[dict[str, Any]]:
+    tokenizer = engine.predictor.tokenizer
+    (encoding,) = tokenizer.encode([text], with_offsets=True)
     assert encoding.offsets is not None and encoding.sequence is not None
     ids = encoding.input_ids
     rows = zip(ids, tokenizer.tokens(ids), encoding.offsets, encoding.sequence, strict=True)
+    tokens = []
     for number, name, (start, stop), sequence in rows:
-        special = int(sequence) < 0
-        yield {
-            "id": int(number),
-            "text": name if special else text[int(start) : int(stop)],
-            "token": name,
-            "special": special,
-            "start": None if special else int(start),
-            "stop": None if special else int(stop),
-        }
+        token = {"id": int(number), "text": name, "token": name, "special": True}
+        if int(sequence) < 0:
+            token |= {"start": None, "stop": None}
+        else:
+            start, stop = int(start), int(stop)
+            token |= {"text": text[start:stop], "special": False, "start": start, "stop": stop}
+        if with_special or not token["special"]:
+            tokens.append(token)
+    return tokens
 
 
 def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> Any:
@@ -350,33 +306,36 @@ async def _run_cut(
 ) -> Results:
     """Run the query with texts cut on the side that the body names."""
     predictor = engine.predictor
-    reads_all = kind == "predict" and predictor.task is not None and predictor.task.spec.windows
-    if body.truncation_direction.lower() == "right" or reads_all:
-        results = await call.run(engine, kind, items, **options)
-        call.refuse_cut(results, body.truncate, predictor.max_length, advice=_ADVICE)
-        return results
-    if not all(isinstance(item, str) for item in items):
+    task, way, tokenizer = predictor.task, predictor.sentence_vectors, predictor.tokenizer
+    reads_all = kind == "predict" and task is not None and task.spec.windows
+    is_left = body.truncation_direction.lower() == "left" and not reads_all
+    if is_left and not all(isinstance(item, str) for item in items):
         raise Refusal(422, "`truncation_direction` left is only possible for single texts.")
-    # The text is cut as the model reads it; cleaning it twice changes nothing.
-    clean = cleaning_of(predictor.task)
-    way = predictor.sentence_vectors
-    # A pooling chosen by the request has no prompt.
-    has_prompt = kind == "embed" and options.get("pooling") is None and way.default_prompt
-    prompt = way.prompts[way.default_prompt] if has_prompt and way.default_prompt else ""
-    cut = partial(last_words, tokenizer=predictor.tokenizer, max_length=predictor.max_length)
 
-    def ends() -> tuple[list[str], list[tuple[str, int]]]:
-        texts = [str(cleaned(text, clean)) for text in items]
-        return texts, [cut(text, prompt=prompt) for text in texts]
+    def last_tokens() -> tuple[list[list[int]], list[int]]:
+        """The ids that fit, without special tokens, and the number of tokens of each text."""
+        texts = [cleaned(item, cleaning_of(task)) for item in items]
+        # A pooling chosen by the request has no prompt.
+        if kind == "embed" and options.get("pooling") is None:
+            texts = [way.prepared(text) for text in texts]
+        encodings = tokenizer.encode(texts, with_offsets=True)
+        ids = [e.input_ids[e.sequence >= 0] for e in encodings]  # type: ignore[operator]
+        most = predictor.max_length - tokenizer.template(pair=False).size
+        return [own[-most:].tolist() for own in ids], [e.num_tokens for e in encodings]
 
-    whole, kept = await call.in_pool(engine, ends)
-    results = await call.run(engine, kind, [text for text, _ in kept], **options)
-    counted = [
-        one._replace(num_tokens=count, truncated=one.truncated or text != full)
-        for one, (text, count), full in zip(results.items, kept, whole, strict=True)
-    ]
-    results = results._replace(items=counted)
-    call.refuse_cut(results, body.truncate, predictor.max_length, advice=_ADVICE)
+    if is_left:
+        ids, counts = await call.in_pool(engine, last_tokens)
+        results = await call.run(engine, kind, ids, **options)
+        pairs = zip(results.items, counts, strict=True)
+        counted = [
+            one._replace(num_tokens=count, truncated=one.truncated or count > one.num_tokens)
+            for one, count in pairs
+        ]
+        results = results._replace(items=counted)
+    else:
+        results = await call.run(engine, kind, items, **options)
+    advice = ", or send truncate: true"
+    call.refuse_cut(results, body.truncate, predictor.max_length, advice=advice)
     return results
 
 
