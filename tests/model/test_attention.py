@@ -8,32 +8,62 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
-from filbert.model.attention import AttentionPlan, _GroupedAttention, attend, group_lengths
+from filbert.model import attention
+from filbert.model.attention import (
+    AttentionPlan,
+    PositionVectors,
+    _GroupedAttention,
+    attend,
+    group_lengths,
+)
 
-# Equal ones, near-equal ones in one group, and some alone.
+# Equal ones, near-equal ones in one group, some alone, and some that are divided into blocks.
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
+LONG = (100, 3, 150, 41)
 KINDS = [{}, {"causal": True}, *({"reach": reach} for reach in (0, 1, 3, 19, 20, 500))]
+HEADS, SIZE, FARTHEST = 4, 8, 150
 
 
-def plan_of(**settings) -> AttentionPlan:
-    return AttentionPlan(pack([[1] * n for n in LENGTHS]), **settings)
+def plan_of(lengths=LENGTHS, **settings) -> AttentionPlan:
+    return AttentionPlan(pack([[1] * n for n in lengths]), **settings)
 
 
-def by_sequence(qkv_T3AD: torch.Tensor, reach: int = 500, causal: bool = False) -> torch.Tensor:
-    """The reference: one call of torch's attention per sequence, with a mask."""
+def by_sequence(
+    qkv_T3AD: torch.Tensor,
+    lengths: tuple[int, ...] = LENGTHS,
+    reach: int = 500,
+    causal: bool = False,
+    scale: float | None = None,
+    bias: torch.Tensor | None = None,
+    vectors: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """The reference: one call of torch's attention per sequence, with a mask and an addend."""
     out = []
-    for piece in qkv_T3AD.split(LENGTHS):
+    for piece in qkv_T3AD.split(lengths):
         places = torch.arange(len(piece))
         behind = places[:, None] - places
         seen = (behind.abs() <= reach) & ((behind >= 0) | (not causal))
         q, k, v = (piece[:, i].transpose(0, 1)[None] for i in range(3))
-        out.append(scaled_dot_product_attention(q, k, v, attn_mask=seen)[0].transpose(0, 1))
+        addend = torch.zeros(HEADS, *seen.shape, dtype=q.dtype)
+        if bias is not None:
+            addend = addend + bias[:, FARTHEST - 1 - behind]
+        if vectors is not None:
+            keys, queries = (
+                vectors[0][:, FARTHEST - 1 - behind],
+                vectors[1][:, FARTHEST - 1 + behind],
+            )
+            addend = addend + torch.einsum("aid,aijd->aij", q[0], keys)
+            addend = addend + torch.einsum("ajd,aijd->aij", k[0], queries)
+        mask = addend.masked_fill(~seen, -torch.inf)
+        result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        out.append(result[0].transpose(0, 1))
     return torch.cat(out)
 
 
 def random_qkv(lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(sum(lengths), 3, 4, 8, dtype=torch.float64, generator=generator)
+    shape = (sum(lengths), 3, HEADS, SIZE)
+    return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=str)
@@ -49,13 +79,51 @@ def test_attention_and_its_gradient_equal_torchs_sequence_by_sequence(settings):
     torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
 
 
+@pytest.mark.parametrize("lengths", [LENGTHS, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "causal", "window", "bias", "causal bias", "window bias", "vectors"]
+)
+def test_blocks_and_values_by_distance_equal_torchs_with_a_mask(kind, lengths, monkeypatch):
+    """In blocks, stripes and one kernel; gradients of the values by distance too."""
+    for name, value in {"_LONG": 40, "_MAX_BLOCK": 1000, "_STRIPE": 16}.items():
+        monkeypatch.setattr(attention, name, value)
+    settings = {"causal": "causal" in kind, "scale": 0.3}
+    settings |= {"reach": 3} if "window" in kind else {}
+    columns = 2 * FARTHEST - 1
+    inputs = [random_qkv(lengths)]
+    inputs += [torch.randn(HEADS, columns, dtype=torch.float64)] if "bias" in kind else []
+    if kind == "vectors":
+        inputs += list(torch.randn(2, HEADS, columns, SIZE, dtype=torch.float64))
+
+    def ours(qkv, *by_distance):
+        bias = by_distance[0] if len(by_distance) == 1 else None
+        rows = by_distance if len(by_distance) == 2 else None
+        plan = plan_of(lengths, bias_AP=bias, position_rows=rows, **settings)
+        blocks = any(group.keys is not None for group in plan.groups)
+        assert blocks == (lengths == LONG and kind not in ("plain", "causal"))
+        return attend(qkv, plan, vectors=rows and PositionVectors(*rows))
+
+    def theirs(qkv, *by_distance):
+        values = {1: {"bias": by_distance[0]}, 2: {"vectors": by_distance}} if by_distance else {}
+        return by_sequence(qkv, lengths, **settings, **values.get(len(by_distance), {}))
+
+    torch.testing.assert_close(ours(*inputs), theirs(*inputs), atol=1e-13, rtol=0)
+    weights = torch.randn(sum(lengths), HEADS, SIZE, dtype=torch.float64)
+    grads = []
+    for function in (ours, theirs):
+        copies = [values.clone().requires_grad_() for values in inputs]
+        (function(*copies) * weights).sum().backward()
+        grads.append([values.grad for values in copies])
+    torch.testing.assert_close(*grads, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("settings", [{}, {"causal": True}, {"reach": 2}], ids=str)
 def test_the_gradient_with_dropout_is_that_of_the_same_mask(settings):
     plan = plan_of(**settings)
 
     def dropped(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(7)
-        return _GroupedAttention.apply(x, plan.groups, 0.3)
+        return _GroupedAttention.apply(x, plan, 0.3, None)
 
     qkv = random_qkv()[:, :, :2, :4].contiguous().requires_grad_()
     assert torch.autograd.gradcheck(dropped, (qkv,), fast_mode=True)

@@ -196,7 +196,14 @@ def cut(rows: Tensor, count: int) -> Tensor:
 # Products of many small matrices.
 
 
-def products(first: Tensor, second: Tensor, count: int = 1, out: Tensor | None = None) -> Tensor:
+def products(
+    first: Tensor,
+    second: Tensor,
+    count: int = 1,
+    out: Tensor | None = None,
+    *,
+    added: float | None = None,
+) -> Tensor:
     """Multiply B matrices (B, i, j) by as many (B, j, k), without autograd: (B, i, k).
 
     oneDNN keeps half a megabyte for every number of matrices, so it gets the matrices of 1, 2, 4
@@ -206,27 +213,43 @@ def products(first: Tensor, second: Tensor, count: int = 1, out: Tensor | None =
         first, second: Of one dtype and device.
         count: Number of sequences that the B matrices belong to, the same number for each.
         out: The result's memory.
+        added: Add the products times this factor to `out`.
     """
     if out is None:
         out = first.new_empty((len(first), first.shape[1], second.shape[2]))
     if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.bfloat16):
-        return torch.bmm(first, second, out=out)
+        return _product(first, second, out, added)
     if first.dtype == torch.bfloat16:
-        return _in_powers_of_two(first, second, count, out)
+        return _in_powers_of_two(first, second, count, out, added)
     if first.numel() * second.shape[2] < _MIN_MULTIPLICATIONS or not float32_is_exact():
-        return torch.bmm(first, second, out=out)
+        return _product(first, second, out, added)
     with _PERMISSION.given():
-        return _in_powers_of_two(first, second, count, out)
+        return _in_powers_of_two(first, second, count, out, added)
 
 
-def _in_powers_of_two(first: Tensor, second: Tensor, count: int, out: Tensor) -> Tensor:
-    each, begin = len(first) // count, 0
+def _product(first: Tensor, second: Tensor, out: Tensor, added: float | None) -> Tensor:
+    if added is None:
+        return torch.bmm(first, second, out=out)
+    return out.baddbmm_(first, second, alpha=added)
+
+
+def _in_powers_of_two(
+    first: Tensor, second: Tensor, count: int, out: Tensor, added: float | None
+) -> Tensor:
+    each = len(first) // count
+    for part in powers_of_two(count):
+        rows = slice(part.start * each, part.stop * each)
+        _product(first[rows], second[rows], out[rows], added)
+    return out
+
+
+def powers_of_two(count: int) -> Iterator[slice]:
+    """Cut `count` things into slices of 1, 2, 4 ... of them, the largest first."""
+    begin = 0
     while begin < count:
         end = begin + (1 << ((count - begin).bit_length() - 1))
-        rows = slice(begin * each, end * each)
-        torch.bmm(first[rows], second[rows], out=out[rows])
+        yield slice(begin, end)
         begin = end
-    return out
 
 
 class _Permission:
