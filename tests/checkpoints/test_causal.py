@@ -113,7 +113,7 @@ def test_somebody_elses_pooler_over_the_first_token_is_left_out_and_their_classi
     [
         ("distilbert", {"is_decoder": True}, "is_decoder is True"),
         ("bert", {"is_decoder": "yes"}, "is_decoder is 'yes'"),
-        ("bert", {"model_type": "filbert_causal_gpt2"}, "model_type 'filbert_causal_gpt2'"),
+        ("bert", {"model_type": "filbert_causal_bart"}, "model_type 'filbert_causal_bart'"),
         ("bert", {"model_type": "filbert_causal_"}, "model_type 'filbert_causal_'"),
     ],
 )

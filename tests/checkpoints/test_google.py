@@ -431,7 +431,7 @@ def test_values_that_are_not_finite_are_refused_by_name(
         ("num_attention_heads", 5, "not a multiple of num_attention_heads 5"),
         ("num_hidden_layers", 10**9, "num_hidden_layers"),
         ("vocab_size", -3, "vocab_size"),
-        ("hidden_act", "swish", "'swish'"),
+        ("hidden_act", "quick_gelu", "'quick_gelu'"),
         ("hidden_act", 3, "hidden_act is 3"),
         ("gelu_form", "cubic", "gelu_form is 'cubic'"),
         ("net_structure_type", 1, "net_structure_type is 1"),
@@ -462,7 +462,7 @@ def test_a_checkpoint_of_something_else_is_refused_with_some_of_its_names(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"hidden_act": "swish"}, 'two forms of "gelu": gelu, gelu_tanh'),
+        ({"hidden_act": "quick_gelu"}, 'two forms of "gelu": gelu, gelu_tanh'),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

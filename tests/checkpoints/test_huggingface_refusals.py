@@ -161,7 +161,7 @@ def test_an_absurd_size_is_refused_fast(folder, key, value, edit_config, refusal
         ({"is_decoder": True}, "is_decoder is True"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
+        ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
         ({"hidden_act": 3}, "hidden_act is 3"),
         ({"hidden_dropout_prob": "a lot"}, "hidden_dropout_prob is 'a lot'"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tests.reference.theirs import judged, packed, padded, shaken, transformers
+from safetensors.torch import load_file, save_file
+from tests.reference.theirs import judged, outputs, packed, padded, shaken, transformers
 
 from filbert.batch import PackedBatch
 from filbert.checkpoints import huggingface
@@ -57,6 +59,41 @@ _ALBERT = {
     "num_hidden_groups": 2,
     "classifier_dropout_prob": 0.2,
 }
+_LLAMA: dict[str, Any] = {
+    **_SHARED,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "intermediate_size": 80,
+    "rms_norm_eps": 1e-4,
+    "attention_dropout": 0.05,
+}
+_GEMMA = {
+    **_LLAMA,
+    "num_hidden_layers": 4,
+    "query_pre_attn_scalar": 10,
+    "sliding_window": 5,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "use_bidirectional_attention": True,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
+    },
+}
+_GPT2 = {
+    "vocab_size": VOCAB,
+    "attn_implementation": "eager",
+    "pad_token_id": 1,
+    "n_positions": 41,
+    "n_embd": 48,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_inner": 80,
+    "layer_norm_epsilon": 1e-4,
+}
+_THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
 CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert": (transformers.BertConfig, {**_BERT, "classifier_dropout": 0.3}),
     "roberta": (transformers.RobertaConfig, {**_BERT, "type_vocab_size": 1}),
@@ -65,7 +102,16 @@ CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "distilbert": (transformers.DistilBertConfig, _DISTILBERT),
     "albert": (transformers.AlbertConfig, _ALBERT),
     "electra": (transformers.ElectraConfig, {**_BERT, "embedding_size": 24}),
+    "nomic_bert": (transformers.NomicBertConfig, {**_BERT, **_THETA}),
+    "gte": (transformers.GteConfig, {**_BERT, **_THETA, "type_vocab_size": 3}),
+    "jina_embeddings_v3": (transformers.JinaEmbeddingsV3Config, {**_BERT, **_THETA}),
+    "eurobert": (transformers.EuroBertConfig, {**_LLAMA, **_THETA}),
+    "qwen3": (transformers.Qwen3Config, {**_LLAMA, **_THETA}),
+    "gemma3_text": (transformers.Gemma3TextConfig, _GEMMA),
+    "gpt2": (transformers.GPT2Config, _GPT2),
 }
+# Models of these families end in no dropout before the classifier of sequences.
+_NO_DROPOUT = ("eurobert", "qwen3", "gemma3_text", "gpt2")
 _SUFFIX = {
     None: "Model",
     "masked_lm": "ForMaskedLM",
@@ -86,6 +132,13 @@ _KINDS: dict[str, tuple[str | None, ...]] = {
     "distilbert": (None, *_TASKS),
     "albert": (None, *_TASKS, "pretraining"),
     "electra": (None, *_TASKS, "discriminator"),
+    "nomic_bert": (None, "masked_lm", "sequence", "tokens"),
+    "gte": (None, "masked_lm", "sequence", "tokens"),
+    "jina_embeddings_v3": (None, "masked_lm", "sequence", "tokens", "spans"),
+    "eurobert": (None, "masked_lm", "sequence", "tokens"),
+    "qwen3": (None, "sequence", "tokens"),
+    "gemma3_text": (None, "sequence"),
+    "gpt2": (None, "sequence", "tokens"),
 }
 CASES = [(family, kind) for family, kinds in _KINDS.items() for kind in kinds]
 every_case = pytest.mark.parametrize(("family", "kind"), CASES)
@@ -105,7 +158,9 @@ def make_judge(family: str, kind: str | None, **changes: Any) -> Any:
 
 def batch_of(family: str) -> dict[str, torch.Tensor]:
     """A right-padded batch without the pad id inside, as RoBERTa counts positions by it."""
-    types = 0 if family == "distilbert" else CONFIGS[family][1].get("type_vocab_size", 2)
+    without = ("distilbert", *_NO_DROPOUT)
+    types = 0 if family in without else CONFIGS[family][0]().type_vocab_size
+    types = CONFIGS[family][1].get("type_vocab_size", types)
     return padded(LENGTHS, VOCAB, types=types)
 
 
@@ -213,7 +268,7 @@ def test_tables_as_wide_as_the_layers_equal_transformers(family: str, tmp_path: 
     assert checkpoint.config.embeddings.width == {"albert": 48, "electra": None}[family]
 
 
-@pytest.mark.parametrize("family", list(CONFIGS))
+@pytest.mark.parametrize("family", [name for name in CONFIGS if name not in _NO_DROPOUT])
 def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> None:
     rates = {}
     for kind in ("sequence", "tokens"):
@@ -266,7 +321,8 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
 ) -> None:
     torch.manual_seed(5)
     checkpoint = new_head(huggingface.read(judge_and_folder(family, old, root)[1]), kind)
-    always_has_pooler = kind is None and family not in ("distilbert", "electra")
+    bare = judge_and_folder(family, None, root)[0]
+    always_has_pooler = kind is None and getattr(bare, "pooler", None) is not None
     if always_has_pooler and checkpoint.config.pooling.activation is None:
         pytest.skip("transformers always draws a pooler for this family's bare encoder")
     huggingface.write(checkpoint, tmp_path)
@@ -276,3 +332,220 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
     )
     if kind in ("sequence", "tokens"):
         assert back.config.id2label == {0: "no", 1: "yes", 2: "perhaps", 3: "né"}
+
+
+_NEW = ("nomic_bert", "gte", "jina_embeddings_v3", *_NO_DROPOUT)
+
+
+@pytest.mark.parametrize("family", _NEW)
+def test_gradients_equal_transformers_and_sequences_do_not_depend_on_their_company(
+    family: str, root: Path, tmp_path: Path
+) -> None:
+    kind, batch = "sequence", batch_of(family)
+    _, folder = judge_and_folder(family, kind, root)
+    judge, checkpoint = make_judge(family, kind), huggingface.read(folder)
+    model = checkpoint.build()
+    found = model(packed(batch))
+    (wanted,) = outputs(judge, kind, batch)
+    weights = torch.linspace(-1, 1, found.numel()).view(found.shape)
+    (found * weights).mean().backward()
+    (wanted * weights).mean().backward()
+    with torch.no_grad():
+        for parameter in judge.parameters():
+            parameter.copy_(parameter.grad)
+    judge.save_pretrained(tmp_path)
+    theirs = huggingface.read(tmp_path).tensors
+    ours = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    assert max(difference([ours[name]], [theirs[name]]) for name in ours) < 1e-5
+    alone = [
+        model(packed({name: rows[i : i + 1, :length] for name, rows in batch.items()}))
+        for i, length in enumerate(LENGTHS)
+    ]
+    assert difference([torch.cat(alone).detach()], [found.detach()]) < TOLERANCE
+
+
+# Files as the families' authors published them: other names in config.json and of tensors.
+
+
+def rewritten(
+    folder: Path, place: Path, config: dict[str, Any], names: dict[str, str], *dropped: str
+) -> Path:
+    """A copy with changed config.json and tensor names."""
+    place.mkdir()
+    raw = json.loads((folder / "config.json").read_text())
+    raw = {key: value for key, value in raw.items() if key not in dropped} | config
+    (place / "config.json").write_text(json.dumps(raw))
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for old, new in names.items():
+            name = re.sub(old, new, name)
+        tensors[name] = tensor
+    save_file(tensors, place / "model.safetensors")
+    return place
+
+
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_PUBLISHED = {
+    "nomic_bert": (
+        {
+            **dict(zip(("n_embd", "n_layer", "n_head", "n_inner"), (48, 3, 4, 80), strict=True)),
+            "n_positions": 41,
+            "activation_function": "swiglu",
+            "layer_norm_epsilon": 1e-5,
+            "rotary_emb_base": 300.0,
+            "rotary_emb_fraction": 1.0,
+            "rotary_scaling_factor": None,
+            "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling.NomicBertModel"},
+        },
+        {r"^nomic_bert\.": "bert."},
+        ("rope_parameters", "hidden_act", "layer_norm_eps", "max_position_embeddings", *_SIZES),
+    ),
+    "gte": (
+        {
+            "model_type": "new",
+            "architectures": ["NewForMaskedLM"],
+            "rope_theta": 300.0,
+            "rope_scaling": None,
+            "position_embedding_type": "rope",
+            "pack_qkv": True,
+        },
+        {r"^gte\.": "new."},
+        ("rope_parameters",),
+    ),
+    "jina_embeddings_v3": (
+        {
+            "model_type": "xlm-roberta",
+            "architectures": ["XLMRobertaForMaskedLM"],
+            "position_embedding_type": "rotary",
+            "rotary_emb_base": 300.0,
+            "lora_adaptations": ["retrieval.query", "text-matching"],
+        },
+        {r"((Wqkv|fc1|fc2|out_proj)\.)weight": r"\1parametrizations.weight.original"},
+        ("rope_parameters",),
+    ),
+}
+
+
+@pytest.mark.parametrize("family", _PUBLISHED)
+def test_a_folder_as_its_authors_published_it_is_the_same_model(
+    family: str, root: Path, tmp_path: Path
+) -> None:
+    _, folder = judge_and_folder(family, "masked_lm", root)
+    config, names, dropped = _PUBLISHED[family]
+    published = huggingface.read(rewritten(folder, tmp_path / "p", config, names, *dropped))
+    same = huggingface.read(folder)
+    assert published.config == same.config
+    assert all(torch.equal(published.tensors[name], t) for name, t in same.tensors.items())
+    huggingface.write(published, tmp_path / "again")
+    again = huggingface.read(tmp_path / "again")
+    assert (again.config, again.family) == (published.config, published.family)
+    assert all(torch.equal(again.tensors[name], t) for name, t in same.tensors.items())
+
+
+def test_scaled_positions_of_gte_turn_as_its_authors_code_does(tmp_path: Path) -> None:
+    model = make_judge("gte", None)
+    model.save_pretrained(tmp_path / "gte")
+    ntk = {"model_type": "new", "rope_theta": 300.0, "rope_scaling": {"type": "ntk", "factor": 2.0}}
+    folder = rewritten(tmp_path / "gte", tmp_path / "new", ntk, {}, "rope_parameters")
+    # NTKScalingRotaryEmbedding: the base grows by the factor, then all frequencies shrink.
+    pairs = torch.arange(0, 12, 2).float() / 12
+    model.rotary_emb.inv_freq = 1 / (300.0 * 2.0) ** pairs / 2.0 ** (2 / 12)
+    checkpoint, batch = huggingface.read(folder), batch_of("gte")
+    assert difference(given(checkpoint.build(), packed(batch)), judged(model, None, batch)) < 1e-6
+    huggingface.write(checkpoint, tmp_path / "again")
+    assert huggingface.read(tmp_path / "again").config == checkpoint.config
+
+
+def neobert(tensors: dict[str, torch.Tensor], ids: torch.Tensor, heads: int) -> torch.Tensor:
+    """Hidden states of one sequence, as NeoBERT's authors' code computes them, from its file."""
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], tensors[f"{name}.weight"], 1e-4)
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        size = x.shape[-1]
+        steps = torch.outer(torch.arange(len(x)), 10_000.0 ** -(torch.arange(0, size, 2) / size))
+        spun = pairs * torch.polar(torch.ones_like(steps), steps)[:, None]
+        return torch.view_as_real(spun).flatten(2)
+
+    x = tensors["model.encoder.weight"][ids]
+    for i in range(2):
+        name = f"model.transformer_encoder.{i}"
+        mixed = norm(x, f"{name}.attention_norm") @ tensors[f"{name}.qkv.weight"].T
+        query, key, value = mixed.view(len(ids), heads, -1).chunk(3, -1)
+        query, key = turned(query), turned(key)
+        scores = torch.einsum("qad,kad->aqk", query, key) / query.shape[-1] ** 0.5
+        seen = torch.einsum("aqk,kad->qad", scores.softmax(-1), value).flatten(1)
+        x = x + seen @ tensors[f"{name}.wo.weight"].T
+        first, second = (norm(x, f"{name}.ffn_norm") @ tensors[f"{name}.ffn.w12.weight"].T).chunk(
+            2, -1
+        )
+        wide = torch.nn.functional.silu(first) * second
+        x = x + wide @ tensors[f"{name}.ffn.w3.weight"].T
+    return norm(x, "model.layer_norm")
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "sequence"])
+def test_neobert_equals_its_authors_arithmetic(kind: str, tmp_path: Path) -> None:
+    raw = {
+        "model_type": "neobert",
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "max_length": 41,
+        "num_attention_heads": 2,
+        "intermediate_size": 60,
+        "norm_eps": 1e-4,
+        "num_labels": 3,
+        "hidden_act": "SwiGLU",
+        "vocab_size": VOCAB,
+        "architectures": [{"masked_lm": "NeoBERTLMHead"}.get(kind, f"NeoBERT{_SUFFIX[kind]}")],
+        "auto_map": {"AutoModel": "model.NeoBERT"},
+    }
+    # Two thirds of 60, to the next multiple of 8.
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.encoder.weight": (VOCAB, 24),
+        "model.layer_norm.weight": (24,),
+    }
+    for i in range(2):
+        parts = {"qkv": (72, 24), "wo": (24, 24), "ffn.w12": (80, 24), "ffn.w3": (24, 40)}
+        parts |= {"attention_norm": (24,), "ffn_norm": (24,)}
+        shapes |= {f"model.transformer_encoder.{i}.{n}.weight": s for n, s in parts.items()}
+    if kind == "masked_lm":
+        shapes |= {"decoder.weight": (VOCAB, 24), "decoder.bias": (VOCAB,)}
+    else:
+        shapes |= {"dense.weight": (24, 24), "dense.bias": (24,)}
+        shapes |= {"classifier.weight": (3, 24), "classifier.bias": (3,)}
+    drawn = torch.Generator().manual_seed(2)
+    tensors = {name: 0.3 * torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    checkpoint, batch = huggingface.read(tmp_path), padded(LENGTHS, VOCAB)
+    wanted = []
+    for ids, length in zip(batch["input_ids"], LENGTHS, strict=True):
+        hidden = neobert(tensors, ids[:length], 2)
+        if kind == "sequence":
+            first = hidden[:1] @ tensors["dense.weight"].T + tensors["dense.bias"]
+            hidden = torch.tanh(first)
+        out = "decoder" if kind == "masked_lm" else "classifier"
+        wanted.append(hidden @ tensors[f"{out}.weight"].T + tensors[f"{out}.bias"])
+    found = given(checkpoint.build(), packed(batch))
+    assert checkpoint.notes == () and difference(found, [torch.cat(wanted)]) < 2 * TOLERANCE
+    huggingface.write(checkpoint, tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+
+
+def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path: Path) -> None:
+    for family, suffix in (("gpt2", "LMHeadModel"), ("qwen3", "ForCausalLM")):
+        make, values = CONFIGS[family]
+        name = make.__name__.removesuffix("Config")
+        model = shaken(getattr(transformers, name + suffix)(make(**values)))
+        model.save_pretrained(tmp_path / family)
+        checkpoint, batch = huggingface.read(tmp_path / family), batch_of(family)
+        with torch.no_grad():
+            wanted = model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
+        assert checkpoint.head is None and "read as" in checkpoint.notes[0]
+        assert difference(given(checkpoint.build(), packed(batch)), [wanted]) < TOLERANCE

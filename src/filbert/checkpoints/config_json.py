@@ -18,7 +18,7 @@ from filbert.checkpoints.families import (
     HeadLayout,
 )
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.model.config import POOLED, EncoderConfig
+from filbert.model.config import EncoderConfig
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -29,10 +29,13 @@ _ACTIVATIONS = {
     "gelu_python_tanh": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
-# Settings whose values are names: theirs to ours.
-_CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in POOLED}}
-_WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+# Settings whose values are names: theirs to ours. Of several names for one value, the first is
+# written.
+_CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in ("cls", "mean")}}
+_NONE_ALLOWED = ("num_key_value_heads", "head_size")
 _FLOATS = (
     "layer_norm_eps",
     "hidden_dropout",
@@ -40,7 +43,11 @@ _FLOATS = (
     "initializer_range",
     "rotary_base",
     "local_rotary_base",
+    "rotary_scaling",
 )
+# (model_type, key, value) of config.json files that are of another family than their model_type.
+_ALIASES = {("xlm-roberta", "position_embedding_type", "rotary"): "jina_embeddings_v3"}
+
 # Suffixes of transformers' classes whose head predicts the next token.
 _NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -100,7 +107,9 @@ def _heads_per_layer(raw: dict[str, Any], values: dict[str, Any], path: Path) ->
 def stated_causal(raw: dict[str, Any], family: Family) -> bool:
     """Return whether config.json describes an encoder with causal attention."""
     by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
-    return by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
+    return (
+        family.always_causal or by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
+    )
 
 
 def encoder_config(
@@ -122,13 +131,14 @@ def encoder_config(
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
     causal = stated_causal(raw, family)
-    if causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type:
+    own = family.always_causal or raw.get("model_type") == CAUSAL_TYPE + family.model_type
+    if causal and not own:
         _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
     if family.flattened is not None:
         raw = family.flattened(raw, path)
-    values = {**family.constants, "causal": causal}
+    values = {"causal": causal, **family.constants, **head.settings}
     for name, (key, default) in family.keys.items():
-        values[name] = _setting(raw, name, key, default, path)
+        values[name] = _setting(raw, name, key, default, family=family, path=path)
     if head.activation not in (None, values["hidden_act"]):
         raise FormatError(
             f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
@@ -159,11 +169,16 @@ def encoder_config(
     return config
 
 
-def _setting(raw: dict[str, Any], name: str, key: str, default: Any, path: Path) -> Any:
+def _setting(
+    raw: dict[str, Any], name: str, key: str, default: Any, *, family: Family, path: Path
+) -> Any:
     """Return the value of one setting of EncoderConfig."""
+    given = raw.get(key, default)
+    if given is None and name in _NONE_ALLOWED:
+        return None
     if name not in _CHOICES:
         return _number(raw, key, default, path, real=name in _FLOATS)
-    choices, given = _CHOICES[name], raw.get(key, default)
+    choices = family.names.get(name, _CHOICES[name])
     if not isinstance(given, str) or given not in choices:
         raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
     return choices[given]
@@ -285,8 +300,9 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         ConfigError: The family's config.json cannot express one of the fields.
     """
     head, has_pooler = family.heads[kind], config.pooling.activation is not None
-    by_key = config.attention.causal and family.says_causal(kind, has_pooler=has_pooler)
-    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if config.attention.causal and not by_key else ("", "")
+    made_causal = config.attention.causal and not family.always_causal
+    by_key = made_causal and family.says_causal(kind, has_pooler=has_pooler)
+    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if made_causal and not by_key else ("", "")
     raw: dict[str, Any] = {
         "architectures": [ours[0] + family.class_name(kind)],
         "model_type": ours[1] + family.model_type,
@@ -296,12 +312,14 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     settings = config.settings()
     for name, (key, _) in family.keys.items():
         raw[key] = settings[name]
+        if name in _CHOICES:
+            choices = family.names.get(name, _CHOICES[name])
+            named = (theirs for theirs, value in choices.items() if value == settings[name])
+            raw[key] = next(named, settings[name])
     for key, name in family.repeated.items():
         raw[key] = settings[name]
     if by_key and family.causal_key is not None:
         raw[family.causal_key] = True
-    if "hidden_act" in family.keys:
-        raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.feed_forward.activation]
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
@@ -315,6 +333,8 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
             for layer, count in enumerate(config.attention.heads_per_layer)
             if count < config.attention.heads
         }
+    if family.nested is not None:
+        raw = family.nested(raw)
     path = Path("config.json")
     try:
         back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
@@ -342,6 +362,8 @@ def named_family(raw: dict[str, Any], path: Path) -> Family | None:
         return None
     model_type = raw["model_type"]
     name = model_type.removeprefix(CAUSAL_TYPE) if isinstance(model_type, str) else ""
+    for (stated, key, value), other in _ALIASES.items():
+        name = other if (stated, value) == (name, raw.get(key)) else name
     family = FAMILIES.get(name)
     if family is None:
         raise FormatError(
@@ -396,7 +418,8 @@ def _by_prefix(names: Collection[str]) -> list[Family]:
     return [
         family
         for family in FAMILIES.values()
-        if f"{family.embeddings['word']}.weight" in names
+        if not family.by_name_only
+        and f"{family.embeddings['word']}.weight" in names
         and any(name.startswith(family.layer.format(0)) for name in names)
     ]
 
@@ -418,7 +441,8 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     bare = [
         family
         for family in FAMILIES.values()
-        if _owns(names, family)
+        if not family.by_name_only
+        and _owns(names, family)
         and any(
             name.startswith(family.layer.format(0).removeprefix(family.prefix)) for name in names
         )

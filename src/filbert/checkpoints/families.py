@@ -36,10 +36,13 @@ REQUIRED: Any = ...
 # instead of pooling the first token or ignoring the causal mask.
 CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
 
-# Modules of a layer, in the order of the tables below.
-LAYER_MODULES = ("attention_out", "attention_norm", "up", "down", "norm")
+# Modules of a layer, in the order of the tables below; only a few families have the last four.
+LAYER_MODULES = (
+    *("attention_out", "attention_norm", "up", "down", "norm"),
+    *("heads.query_norm", "heads.key_norm", "attention_norm_after", "norm_after"),
+)
 
-_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
+_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.([\w.]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,7 @@ class HeadLayout:
         activation: the only `hidden_act` with which this head is what transformers runs, None for
             any.
         must: config keys and the values this head can express; an absent key is fine.
+        settings: Settings of the encoder's configuration that this head determines.
     """
 
     suffix: str
@@ -82,6 +86,7 @@ class HeadLayout:
     dropout: tuple[str | None, float | None] = (None, None)
     activation: str | None = None
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +100,21 @@ class Family:
         embeddings: our modules under "encoder.embeddings." to theirs.
         layer: their name of layer i (of parameter group i), with {} for i.
         qkv: their three modules of our fused one, or theirs where it is fused too.
-        layer_modules: theirs, in the order of LAYER_MODULES.
+        layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
+        row_orders: Our module of a layer to the order of its rows in files, where it is not ours:
+            "halves" (the two halves are swapped) or "interleaved" (queries, keys and values take
+            turns head by head, and the two elements of each rotated pair are neighbours).
+        transposed: Weights of a layer's products are stored as (inputs, outputs).
+        renamed: Patterns of names in older files, and their replacements, applied in order.
+        zeros: Biases that older files lack; they are zeros then.
         final_norm: their LayerNorm after the last layer, where there is one.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
         repeated: further keys that hold such a setting's value again.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
-            are found, for those that are nested in newer versions; None where all are flat.
+            are found, for those that are nested or named otherwise in some versions; None where all
+            are flat.
+        nested: The inverse, applied to what is written.
+        names: Setting to the family's own names of its values, theirs to ours.
         constants: Settings for which there is no key.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
@@ -110,6 +124,7 @@ class Family:
         offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
+        by_name_only: Is not recognised by its tensors: config.json has to name it.
     """
 
     model_type: str
@@ -118,11 +133,17 @@ class Family:
     embeddings: dict[str, str]
     layer: str
     qkv: tuple[str, ...]
-    layer_modules: tuple[str, str, str, str, str]
+    layer_modules: tuple[str | tuple[str, ...], ...]
+    row_orders: dict[str, str] = field(default_factory=dict)
+    transposed: bool = False
+    renamed: tuple[tuple[str, str], ...] = ()
+    zeros: tuple[str, ...] = ()
     final_norm: str | None = None
     keys: dict[str, tuple[str, Any]]
     repeated: dict[str, str] = field(default_factory=dict)
     flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
+    nested: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    names: dict[str, dict[str, str]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     heads: dict[str | None, HeadLayout]
     written: dict[str, Any] = field(default_factory=dict)
@@ -130,9 +151,18 @@ class Family:
     causal_key: str | None = None
     offset_by_pad: bool = False
     always_projects: bool = False
+    by_name_only: bool = False
+
+    @property
+    def always_causal(self) -> bool:
+        """Whether every model of the family attends causally."""
+        return bool(self.constants.get("causal"))
 
     def theirs(self, ours: str, kind: str | None) -> tuple[str, ...]:
-        """Return Hugging Face's names of a tensor of filbert: three if only filbert's is fused."""
+        """Return Hugging Face's names of a tensor of filbert: several if only filbert's is fused.
+
+        A head's own parameter, such as the bias of scores, is in the module of the head.
+        """
         module, _, leaf = ours.rpartition(".")
         head = self.heads[kind]
         if module == "encoder.pooler":
@@ -145,12 +175,14 @@ class Family:
         if (match := _LAYER_NAME.fullmatch(module)) is None:
             return (f"{head.modules[module]}.{leaf}",)
         layer, part = self.layer.format(match[1]), match[2]
-        modules = self.qkv if part == "qkv" else (self.own_module(part),)
+        own = {"qkv": self.qkv, **dict(zip(LAYER_MODULES, self.layer_modules, strict=False))}[part]
+        modules = (own,) if isinstance(own, str) else own
         return tuple(f"{layer}.{name}.{leaf}" for name in modules)
 
-    def own_module(self, part: str) -> str:
-        """Return Hugging Face's name of a module of a layer."""
-        return dict(zip(LAYER_MODULES, self.layer_modules, strict=True)).get(part, part)
+    def layer_part(self, ours: str) -> str | None:
+        """Return the module of a layer that a tensor of filbert belongs to: "up"; None outside."""
+        match = _LAYER_NAME.fullmatch(ours.rpartition(".")[0])
+        return match and match[2]
 
     def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
         """Return whether `causal_key` describes a causal model: nothing reads the first token."""
@@ -347,7 +379,7 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """
     flat = dict(raw)
     if raw.get("layer_types") is not None:
-        flat["global_attn_every_n_layers"] = _every(raw, path)
+        flat["global_attn_every_n_layers"], _ = _global_layers(raw, path, first=0)
     parameters = raw.get("rope_parameters")
     if parameters is not None:
         if not isinstance(parameters, dict):
@@ -378,21 +410,23 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     return flat
 
 
-def _every(raw: dict[str, Any], path: Path) -> int:
-    """Return the distance between global layers."""
+def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
+    """Return the distance between global layers, and the first of them."""
     kinds, layers = raw["layer_types"], raw.get("num_hidden_layers")
     if (
         isinstance(kinds, list)
         and len(kinds) == layers
         and all(kind in (_FAR, _NEAR) for kind in kinds)
     ):
-        far = [index for index, kind in enumerate(kinds) if kind == _FAR]
-        every = far[1] if len(far) > 1 else len(kinds)
-        if far == list(range(0, len(kinds), every)):
-            return every
+        far = [index for index, kind in enumerate(kinds) if kind == _FAR] or [len(kinds)]
+        every = far[1] - far[0] if len(far) > 1 else max(len(kinds), far[0] + 1)
+        expected = list(range(far[0], max(len(kinds), far[0] + 1), every))
+        if far == expected and far[0] < every and first in (None, far[0]):
+            return every, far[0]
+    begins = f"beginning with {_FAR} and " if first == 0 else ""
     raise FormatError(
         f"{path}: layer_types is {short(kinds)}; it must name {_FAR} or {_NEAR} for each of the "
-        f"{short(layers)} layers, beginning with {_FAR} and repeating it at equal distances."
+        f"{short(layers)} layers, {begins}repeating {'it' if begins else _FAR} at equal distances."
     )
 
 
@@ -612,6 +646,507 @@ def _electra() -> Family:
     )
 
 
+# Rotary families with LayerNorm after each sum. Sources: their authors' modelling code, and
+# transformers 5, which reads and writes the same tensor names.
+
+
+def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return config.json with the base of the rotary positions as a flat key.
+
+    Raises:
+        FormatError: Scaled positions.
+    """
+    given = raw.get("rope_parameters") or {}
+    if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
+        raise FormatError(
+            f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
+        )
+    if given.get("rope_type", "default") != "default":
+        raise FormatError(
+            f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
+        )
+    return {**raw, **({"rope_theta": given["rope_theta"]} if "rope_theta" in given else {})}
+
+
+def _rotary_keys(theta: float, longest: int) -> dict[str, tuple[str, Any]]:
+    """Return the keys of a rotary family without other differences from BERT's."""
+    own = {"rotary_base": ("rope_theta", theta)}
+    return {**KEYS, **own, "max_position_embeddings": ("max_position_embeddings", longest)}
+
+
+_ROTARY_MUST = {**MUST, "position_embedding_type": ("rope", "rotary", "absolute", None)}
+_UNSCALED: dict[str, tuple[Any, ...]] = {"rope_scaling": (None,)}
+
+_NOMIC_KEYS = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "activation_function": "hidden_act",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "resid_pdrop": "hidden_dropout_prob",
+    "attn_pdrop": "attention_probs_dropout_prob",
+    "rotary_emb_base": "rope_theta",
+}
+# Of the authors' configuration. The number of experts is above zero in the second version only.
+_NOMIC_MUST: dict[str, tuple[Any, ...]] = {
+    "num_experts": (0, None),
+    "rotary_scaling_factor": (None,),
+    "rotary_emb_fraction": (1.0,),
+    "rotary_emb_interleaved": (False,),
+    "rotary_emb_scale_base": (None,),
+    **dict.fromkeys(("prenorm", "use_rms_norm", "causal", "parallel_block"), (False,)),
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
+}
+
+
+def _nomic_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    flat = {ours: raw[theirs] for theirs, ours in _NOMIC_KEYS.items() if theirs in raw}
+    return _with_theta({**raw, **flat}, path)
+
+
+def _nomic_bert() -> Family:
+    pooler = PoolerSlot(name="nomic_bert.pooler.dense", activation="tanh")
+    lm = "cls.predictions"
+    names = masked_lm_names(lm, f"{lm}.transform.dense", f"{lm}.transform.layer_norm")
+    tasks = task_heads(sequence=(OUT, pooler))
+    words = table_names("nomic_bert")
+    return Family(
+        model_type="nomic_bert",
+        class_prefix="NomicBert",
+        prefix="nomic_bert.",
+        embeddings={**words, "norm": "nomic_bert.emb_ln"},
+        layer="nomic_bert.encoder.layers.{}",
+        qkv=("attn.Wqkv",),
+        layer_modules=("attn.out_proj", "norm1", ("mlp.fc12", "mlp.fc11"), "mlp.fc2", "norm2"),
+        renamed=((r"^bert\.", "nomic_bert."),),
+        zeros=(f"{lm}.bias", f"{lm}.transform.dense.bias"),
+        keys={
+            **_rotary_keys(1000.0, 2048),
+            "hidden_act": ("hidden_act", "silu"),
+            "hidden_dropout": ("hidden_dropout_prob", 0.0),
+            "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+        },
+        flattened=_nomic_flattened,
+        names={"hidden_act": {"silu": "silu", "swiglu": "silu"}},
+        constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
+        must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
+        by_name_only=True,
+        heads={
+            None: head_layout("Model"),
+            "masked_lm": head_layout(
+                "ForMaskedLM", names, tied=tied_names(words["word"], f"{lm}.decoder", f"{lm}.bias")
+            ),
+            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
+        },
+    )
+
+
+def _new_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    scaling = raw.get("rope_scaling") or {"type": "ntk", "factor": 1.0}
+    if not isinstance(scaling, dict) or scaling.get("type") != "ntk" or len(scaling) > 2:
+        raise FormatError(
+            f"{path}: rope_scaling is {short(scaling)}; filbert reads type ntk with a factor."
+        )
+    return {**_with_theta(raw, path), "rope_factor": scaling.get("factor")}
+
+
+def _new_nested(raw: dict[str, Any]) -> dict[str, Any]:
+    factor = raw.pop("rope_factor")
+    return {**raw, "rope_scaling": None if factor == 1.0 else {"type": "ntk", "factor": factor}}
+
+
+def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
+    """Return the table of GTE, under transformers' name or under that of its authors ("new").
+
+    Only the authors' code scales rotary positions.
+    """
+    prefix, scales = model_type, model_type == "new"
+    pooler = PoolerSlot(name=f"{prefix}.pooler.dense", activation="tanh")
+    words = table_names(prefix)
+    names = masked_lm_names("lm_head.decoder", "lm_head.dense", "lm_head.norm")
+    keys = {
+        **_rotary_keys(theta, 8192),
+        "type_vocab_size": ("type_vocab_size", 1),
+        "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+    }
+    tasks = task_heads(sequence=(OUT, pooler))
+    return Family(
+        model_type=model_type,
+        class_prefix=class_prefix,
+        prefix=f"{prefix}.",
+        embeddings=words,
+        layer=f"{prefix}.encoder.layer.{{}}",
+        qkv=("attention.qkv_proj",),
+        layer_modules=(
+            *("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
+        ),
+        row_orders={"up": "halves"},
+        renamed=((r"^new\.", f"{prefix}."), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
+        keys={**keys, **({"rotary_scaling": ("rope_factor", 1.0)} if scales else {})},
+        flattened=_new_flattened if scales else _with_theta,
+        nested=_new_nested if scales else None,
+        constants=dict(gated=True, up_bias=False),
+        must={
+            **_ROTARY_MUST,
+            **({} if scales else _UNSCALED),
+            "layer_norm_type": ("layer_norm",),
+            "pack_qkv": (True,),
+            "logn_attention_scale": (False,),
+        },
+        by_name_only=True,
+        heads={
+            None: head_layout("Model"),
+            "masked_lm": head_layout(
+                "ForMaskedLM",
+                names,
+                tied=tied_names(words["word"], "lm_head.decoder"),
+                activation="gelu",
+            ),
+            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
+        },
+    )
+
+
+def _jina_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    own = {"rope_theta": raw["rotary_emb_base"]} if "rotary_emb_base" in raw else {}
+    return _with_theta({**raw, **own}, path)
+
+
+def _jina_v3() -> Family:
+    """Return the table of jina-embeddings-v3: RoBERTa's heads over rotary layers.
+
+    Its task adapters are left out: without a task, its authors' code uses the base weights too.
+    """
+    roberta = _roberta("xlm-roberta", "XLMRoberta")
+    original = r"\.parametrizations\.weight\.original$"
+    return replace(
+        roberta,
+        model_type="jina_embeddings_v3",
+        class_prefix="JinaEmbeddingsV3",
+        embeddings={**table_names("roberta"), "norm": "roberta.emb_ln"},
+        layer="roberta.encoder.layers.{}",
+        qkv=("mixer.Wqkv",),
+        layer_modules=("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
+        renamed=((original, ".weight"),),
+        keys={
+            **_rotary_keys(20000.0, 8194),
+            "type_vocab_size": ("type_vocab_size", 1),
+            "layer_norm_eps": ("layer_norm_eps", 1e-5),
+        },
+        flattened=_jina_flattened,
+        must={**_ROTARY_MUST, **_UNSCALED},
+        causal_key=None,
+        offset_by_pad=False,
+        by_name_only=True,
+        heads={kind: head for kind, head in roberta.heads.items() if kind != "choices"},
+    )
+
+
+# Families with RMSNorm before each sublayer. Sources: as above, and for NeoBERT its authors' code.
+
+_LLAMA_LAYER = (
+    "self_attn.o_proj",
+    "input_layernorm",
+    ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down_proj",
+    "post_attention_layernorm",
+)
+_LLAMA_KEYS: dict[str, tuple[str, Any]] = {
+    **{
+        name: KEYS[name]
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    },
+    "intermediate_size": KEYS["intermediate_size"],
+    "initializer_range": KEYS["initializer_range"],
+    "max_position_embeddings": ("max_position_embeddings", REQUIRED),
+    "num_key_value_heads": ("num_key_value_heads", None),
+    "head_size": ("head_dim", None),
+    "hidden_act": ("hidden_act", "silu"),
+    "layer_norm_eps": ("rms_norm_eps", 1e-6),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "rotary_base": ("rope_theta", 10_000.0),
+}
+_RMS: dict[str, Any] = dict(
+    type_vocab_size=0,
+    gated=True,
+    biases=False,
+    rms_norm=True,
+    norm_place="before",
+    embedding_norm=False,
+    hidden_dropout=0.0,
+)
+_NO_BIASES = {"attention_bias": False, "mlp_bias": False}
+# Heads of transformers' generic classes: no dropout, and no bias in the classifier of sequences.
+_SCORE_HEADS: dict[str | None, HeadLayout] = {
+    None: HeadLayout(suffix="Model", settings={"out_bias": True}),
+    "sequence": HeadLayout(
+        suffix="ForSequenceClassification",
+        modules={"head.out": "score"},
+        settings={"out_bias": False},
+    ),
+    "tokens": HeadLayout(
+        suffix="ForTokenClassification",
+        modules={"head.out": "score"},
+        dropout=("classifier_dropout", 0.1),
+        settings={"out_bias": True},
+    ),
+}
+
+
+def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
+    """Return a table with the tensor names of Llama."""
+    table: dict[str, Any] = {
+        "prefix": "model.",
+        "embeddings": {"word": "model.embed_tokens"},
+        "layer": "model.layers.{}",
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "layer_modules": _LLAMA_LAYER,
+        "final_norm": "model.norm",
+        "keys": _LLAMA_KEYS,
+        "flattened": _with_theta,
+        "constants": _RMS,
+        "heads": _SCORE_HEADS,
+        "by_name_only": True,
+    }
+    must: dict[str, tuple[Any, ...]] = {
+        "quantization_config": (None,),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        **_UNSCALED,
+        **rest.pop("must", {}),
+    }
+    return Family(model_type=model_type, class_prefix=class_prefix, must=must, **{**table, **rest})
+
+
+def _eurobert_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    own = {"classifier_pooling": raw["clf_pooling"]} if "clf_pooling" in raw else {}
+    return _with_theta({**raw, **own}, path)
+
+
+def _eurobert() -> Family:
+    pooler = PoolerSlot(name="dense", activation="gelu")
+    no_dropout: tuple[str | None, float | None] = (None, None)
+    return _llama(
+        "eurobert",
+        "EuroBert",
+        keys={
+            **_LLAMA_KEYS,
+            "max_position_embeddings": ("max_position_embeddings", 8192),
+            "layer_norm_eps": ("rms_norm_eps", 1e-5),
+            "pooled": ("classifier_pooling", "late"),
+        },
+        flattened=_eurobert_flattened,
+        names={"pooled": {"late": "late", "mean": "mean", "bos": "cls"}},
+        constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
+        must={"tie_word_embeddings": (False,)},
+        written={**_NO_BIASES, "tie_word_embeddings": False},
+        heads={
+            None: head_layout("Model", dropout=no_dropout),
+            "masked_lm": head_layout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=no_dropout),
+            "sequence": head_layout(
+                "ForSequenceClassification", OUT, pooler=pooler, dropout=no_dropout
+            ),
+            "tokens": head_layout("ForTokenClassification", OUT, dropout=no_dropout),
+        },
+    )
+
+
+def _qwen3() -> Family:
+    return _llama(
+        "qwen3",
+        "Qwen3",
+        layer_modules=(*_LLAMA_LAYER, "self_attn.q_norm", "self_attn.k_norm"),
+        keys={
+            **_LLAMA_KEYS,
+            "max_position_embeddings": ("max_position_embeddings", 32768),
+            "num_key_value_heads": ("num_key_value_heads", 32),
+            "head_size": ("head_dim", 128),
+        },
+        constants={**_RMS, "qk_norm": True, "causal": True},
+        must={"use_sliding_window": (False, None)},
+        written={"attention_bias": False, "use_sliding_window": False},
+    )
+
+
+def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    if raw.get("use_bidirectional_attention") is not True:
+        raise FormatError(
+            f"{path}: use_bidirectional_attention is not true; this Gemma predicts the next token. "
+            "filbert reads Gemma 3 as an encoder only, such as google/embeddinggemma-300m."
+        )
+    if raw.get("query_pre_attn_scalar", 256) != raw.get("head_dim", 256):
+        raise FormatError(
+            f"{path}: query_pre_attn_scalar is {short(raw.get('query_pre_attn_scalar', 256))}; "
+            f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
+        )
+    flat = dict(raw)
+    parameters = raw.get("rope_parameters") or {}
+    for kind, key in ((_FAR, "rope_theta"), (_NEAR, "rope_local_base_freq")):
+        given = parameters.get(kind) if isinstance(parameters, dict) else parameters
+        if given is not None:
+            one = _with_theta({"rope_parameters": given}, path)
+            flat |= {key: one["rope_theta"]} if "rope_theta" in one else {}
+    every = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 6))
+    if raw.get("layer_types") is not None:
+        every, first = _global_layers(raw, path)
+    else:
+        first = every - 1 if isinstance(every, int) else every
+    return {**flat, "global_every": every, "global_first": first}
+
+
+def _gemma_nested(raw: dict[str, Any]) -> dict[str, Any]:
+    every, first = raw.pop("global_every"), raw.pop("global_first")
+    layers = range(raw["num_hidden_layers"])
+    raw["layer_types"] = [_FAR if index % every == first else _NEAR for index in layers]
+    return {**raw, "query_pre_attn_scalar": raw["head_dim"]}
+
+
+def _gemma3() -> Family:
+    return _llama(
+        "gemma3_text",
+        "Gemma3Text",
+        layer_modules=(
+            *_LLAMA_LAYER[:4],
+            "pre_feedforward_layernorm",
+            *("self_attn.q_norm", "self_attn.k_norm"),
+            *("post_attention_layernorm", "post_feedforward_layernorm"),
+        ),
+        keys={
+            **_LLAMA_KEYS,
+            "max_position_embeddings": ("max_position_embeddings", 131_072),
+            "num_key_value_heads": ("num_key_value_heads", 4),
+            "head_size": ("head_dim", 256),
+            "hidden_act": ("hidden_activation", "gelu_pytorch_tanh"),
+            "local_window": ("sliding_window", 4096),
+            "rotary_base": ("rope_theta", 1_000_000.0),
+            "local_rotary_base": ("rope_local_base_freq", 10_000.0),
+            "global_every": ("global_every", REQUIRED),
+            "global_first": ("global_first", REQUIRED),
+        },
+        flattened=_gemma_flattened,
+        nested=_gemma_nested,
+        names={"hidden_act": {"gelu_pytorch_tanh": "gelu_tanh"}},
+        constants={
+            **_RMS,
+            "qk_norm": True,
+            "norm_place": "both",
+            "norm_from_one": True,
+            "embedding_scaled": True,
+            "pooled": "last",
+        },
+        must={"attn_logit_softcapping": (None,)},
+        heads={kind: head for kind, head in _SCORE_HEADS.items() if kind != "tokens"},
+        written={"attention_bias": False, "use_bidirectional_attention": True},
+    )
+
+
+def _neobert_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    wide = raw.get("intermediate_size", 3072)
+    # Two thirds, as for a gate of the same number of weights, to the next multiple of eight.
+    wide = -(-(2 * wide // 3) // 8) * 8 if isinstance(wide, int) else wide
+    return {**raw, "intermediate_size": wide}
+
+
+def _neobert_nested(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "intermediate_size": 3 * raw["intermediate_size"] // 2}
+
+
+def _neobert() -> Family:
+    first_token = PoolerSlot(name="dense", activation="tanh", dropout_before=True)
+    dropout = ("classifier_dropout", 0.1)
+    keys = {name: key for name, key in _LLAMA_KEYS.items() if not key[0].startswith("num_key")}
+    for name in ("head_size", "attention_dropout", "rotary_base"):
+        del keys[name]
+    return Family(
+        model_type="neobert",
+        class_prefix="NeoBERT",
+        prefix="model.",
+        embeddings={"word": "model.encoder"},
+        layer="model.transformer_encoder.{}",
+        qkv=("qkv",),
+        layer_modules=("wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
+        row_orders={"qkv": "interleaved"},
+        final_norm="model.layer_norm",
+        keys={
+            **keys,
+            "max_position_embeddings": ("max_length", 1024),
+            "hidden_act": ("hidden_act", "SwiGLU"),
+            "layer_norm_eps": ("norm_eps", 1e-6),
+            "initializer_range": ("decoder_init_range", 0.02),
+        },
+        flattened=_neobert_flattened,
+        nested=_neobert_nested,
+        names={"hidden_act": {"SwiGLU": "silu"}},
+        constants={
+            **_RMS,
+            "attention_dropout": 0.0,
+            "rotary_base": 10_000.0,
+            "lm_transform": False,
+            "lm_tied": False,
+        },
+        must={"rms_norm": (True,), "rope": (True,), "ngpt": (False,)},
+        by_name_only=True,
+        heads={
+            None: head_layout("", dropout=dropout),
+            "masked_lm": head_layout("LMHead", {"head.scores": "decoder"}, dropout=dropout),
+            "sequence": head_layout(
+                "ForSequenceClassification", OUT, pooler=first_token, dropout=dropout
+            ),
+        },
+    )
+
+
+def _gpt2_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    width = raw.get("n_embd")
+    wide = (
+        4 * width if raw.get("n_inner") is None and isinstance(width, int) else raw.get("n_inner")
+    )
+    return {**raw, "n_inner": wide}
+
+
+def _gpt2() -> Family:
+    words = {"word": "transformer.wte", "position": "transformer.wpe"}
+    heads = dict(_SCORE_HEADS)
+    heads["tokens"] = replace(heads["tokens"], modules=OUT)
+    heads["sequence"] = replace(heads["sequence"], dropout=("classifier_dropout", 0.0))
+    return Family(
+        model_type="gpt2",
+        class_prefix="GPT2",
+        prefix="transformer.",
+        embeddings=words,
+        layer="transformer.h.{}",
+        qkv=("attn.c_attn",),
+        layer_modules=("attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
+        transposed=True,
+        final_norm="transformer.ln_f",
+        keys={
+            "vocab_size": ("vocab_size", 50257),
+            "hidden_size": ("n_embd", REQUIRED),
+            "num_hidden_layers": ("n_layer", REQUIRED),
+            "num_attention_heads": ("n_head", REQUIRED),
+            "intermediate_size": ("n_inner", REQUIRED),
+            "max_position_embeddings": ("n_positions", 1024),
+            "hidden_act": ("activation_function", "gelu_new"),
+            "layer_norm_eps": ("layer_norm_epsilon", 1e-5),
+            "hidden_dropout": ("resid_pdrop", 0.1),
+            "attention_dropout": ("attn_pdrop", 0.1),
+            "initializer_range": ("initializer_range", 0.02),
+        },
+        repeated={"embd_pdrop": "hidden_dropout"},
+        flattened=_gpt2_flattened,
+        constants=dict(type_vocab_size=0, norm_place="before", embedding_norm=False, causal=True),
+        must={
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+            "add_cross_attention": (False, None),
+        },
+        by_name_only=True,
+        heads=heads,
+    )
+
+
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
@@ -623,5 +1158,14 @@ FAMILIES: dict[str, Family] = {
         _albert(),
         _electra(),
         modernbert(),
+        _nomic_bert(),
+        _gte("gte", "Gte", 160_000.0),
+        _gte("new", "New", 10_000.0),
+        _jina_v3(),
+        _neobert(),
+        _eurobert(),
+        _qwen3(),
+        _gemma3(),
+        _gpt2(),
     )
 }

@@ -45,7 +45,11 @@ from filbert.text.spiece import Convention, PieceOrder
 from filbert.text.spiece import read_json as read_settings_file
 from filbert.text.tokenizer import Tokenizer
 
-_BUFFERS = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
+_BUFFERS = re.compile(
+    r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|inv_freq|h\.\d+\.attn\.(masked_)?bias)"
+)
+# Low-rank adapters of jina-embeddings-v3, one for each of its tasks.
+_ADAPTERS = re.compile(r".*\.parametrizations\.weight\.\d+\.lora_[AB]")
 _LEGACY = {"gamma": "weight", "beta": "bias"}
 
 # Settings that are the length of an axis of some tensor, to name them in messages.
@@ -67,17 +71,74 @@ class Plan:
         kind: Kind of the head.
         config: Configuration of the encoder.
         sources: The file's names of the parts of each of filbert's tensors, in order.
+        layout: How the parts become a tensor.
         repeats: Names of tensors that must equal another one, to the other's name.
         num_labels: Number of outputs of a head with labels; None for other heads.
         notes: Sentences on what was left out or differs from config.json.
+        zeros: Shapes of filbert's biases that older files lack.
     """
 
     kind: str | None
     config: EncoderConfig
     sources: dict[str, tuple[str, ...]]
+    layout: Layout
     repeats: dict[str, str]
     num_labels: int | None = None
     notes: list[str] = field(default_factory=list)
+    zeros: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the tensors of one model differ in files: in parts, by the order of rows, transposed."""
+
+    family: Family
+    config: EncoderConfig
+
+    def parts(self, shape: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+        """Return the shapes of a tensor's `count` parts, as filbert has them."""
+        attention, size = self.config.attention, self.config.head_size
+        rows = [shape[0] // count] * count
+        if count == 3 and attention.key_value_heads is not None:
+            rows = [attention.heads * size, *[attention.key_value_heads * size] * 2]
+        return [(number, *shape[1:]) for number in rows]
+
+    def turned(self, ours: str, part: Any) -> Any:
+        """Transpose a tensor or the shape of one, where files hold it transposed."""
+        is_product = self.family.layer_part(ours) is not None and ours.endswith(".weight")
+        if not self.family.transposed or not is_product or len(getattr(part, "shape", part)) != 2:
+            return part
+        return part.T.contiguous() if isinstance(part, Tensor) else part[::-1]
+
+    def order(self, ours: str, rows: int) -> Tensor | None:
+        """Return the file's row for each row of filbert's tensor, int64; None if it is the same."""
+        kind = self.family.row_orders.get(self.family.layer_part(ours) or "")
+        if kind is None:
+            return None
+        numbers = torch.arange(rows)
+        if kind == "halves":
+            return numbers.roll(rows // 2)
+        # By heads, then query, key and value, then pairs of neighbours for the first two.
+        grid = numbers.view(self.config.attention.heads, 3, -1)
+        heads, _, size = grid.shape
+        rotated = grid[:, :2].reshape(heads, 2, size // 2, 2).transpose(2, 3).flatten(2)
+        return torch.cat((rotated, grid[:, 2:]), 1).transpose(0, 1).flatten()
+
+    def join(self, ours: str, parts: list[Tensor]) -> Tensor:
+        """Return filbert's tensor from its parts in a file."""
+        turned = [self.turned(ours, part) for part in parts]
+        whole = turned[0] if len(turned) == 1 else torch.cat(turned)
+        order = self.order(ours, len(whole))
+        return whole if order is None else whole[order]
+
+    def split(self, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
+        """Return the parts of filbert's tensor for a file: the inverse of `join`."""
+        order = self.order(ours, len(tensor))
+        tensor = tensor if order is None else tensor[order.argsort()]
+        rows = [shape[0] for shape in self.parts(tuple(tensor.shape), count)]
+        # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
+        parts = [tensor] if count == 1 else [p.clone() for p in torch.split(tensor, rows)]
+        return [self.turned(ours, part) for part in parts]
 
 
 class _Described(NamedTuple):
@@ -120,6 +181,10 @@ def plan_reading(
     """
     notes: list[str] = []
     files = _canonical(shapes, family, paths[1])
+    if adapters := sum(_ADAPTERS.fullmatch(name) is not None for name in shapes):
+        notes.append(
+            f"left out: {adapters} tensors of task adapters. Vectors are those of the base weights."
+        )
     kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
     repeats = _split_tied(files, head.tied)
@@ -137,9 +202,15 @@ def plan_reading(
         )
     sources: dict[str, tuple[str, ...]] = {}
     wanted: dict[str, tuple[int, ...]] = {}
+    layout, zeros = Layout(family, config), {}
     for ours, tensor in meta_model(config, kind, count).state_dict().items():
         theirs = family.theirs(ours, kind)
-        wanted |= dict.fromkeys(theirs, (tensor.shape[0] // len(theirs), *tensor.shape[1:]))
+        if theirs[0] in family.zeros and theirs[0] not in files:
+            notes.append(f"{theirs[0]} is not in the file; zeros are used.")
+            zeros[ours] = tuple(tensor.shape)
+            continue
+        shapes_of_parts = layout.parts(tuple(tensor.shape), len(theirs))
+        wanted |= zip(theirs, (layout.turned(ours, s) for s in shapes_of_parts), strict=True)
         sources[ours] = theirs
     _check_names(wanted, files, model=model, notes=notes)
     for name, shape in wanted.items():
@@ -153,7 +224,7 @@ def plan_reading(
                 f"{settings[setting]} serves for both."
             )
     file_names = {ours: tuple(files[name] for name in theirs) for ours, theirs in sources.items()}
-    return Plan(kind, config, file_names, repeats, count, notes)
+    return Plan(kind, config, file_names, layout, repeats, count, notes, zeros)
 
 
 def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
@@ -164,9 +235,12 @@ def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, 
     roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
     files: dict[str, str] = {}
     for name in names:
-        if _BUFFERS.fullmatch(name):
+        if _BUFFERS.fullmatch(name) or _ADAPTERS.fullmatch(name):
             continue
-        module, _, leaf = name.rpartition(".")
+        renamed = name
+        for pattern, replacement in family.renamed:
+            renamed = re.sub(pattern, replacement, renamed)
+        module, _, leaf = renamed.rpartition(".")
         canonical = f"{module}.{_LEGACY.get(leaf, leaf)}"
         if canonical.partition(".")[0] in roots:
             canonical = family.prefix + canonical
@@ -333,7 +407,9 @@ def _read_tensors(weights: Weights, plan: Plan) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for ours, theirs in plan.sources.items():
         parts = [weights.read(name) for name in theirs]
-        tensors[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        tensors[ours] = plan.layout.join(ours, parts)
+    for ours, shape in plan.zeros.items():
+        tensors[ours] = torch.zeros(shape, dtype=tensors["encoder.embeddings.word.weight"].dtype)
     for repeated, original in plan.repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
@@ -370,14 +446,11 @@ def write(
         InputError: The disk is full, or the folder is not writable. The old files are unchanged.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
-    config = config_text(checkpoint, extra)
+    config, layout = config_text(checkpoint, extra), Layout(family, checkpoint.config)
     tensors = {}
     for ours, tensor in checkpoint.tensors.items():
         theirs = family.theirs(ours, kind)
-        # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
-        parts = (
-            [tensor] if len(theirs) == 1 else [part.clone() for part in tensor.chunk(len(theirs))]
-        )
+        parts = layout.split(ours, tensor, len(theirs))
         for name, part in zip(theirs, parts, strict=True):
             bare_name = name.removeprefix(family.prefix) if kind is None else name
             tensors[bare_name] = part.detach().cpu().contiguous()
