@@ -44,7 +44,7 @@ def test_another_run_ends_with_status_1_and_says_by_how_much(run, capsys, tmp_pa
     assert replay(str(model), **given, json=True) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["same"], found["same_weights"]) == (False, True)
-    loss = next(one for one in found["figures"] if one["metric"] == "loss")
+    loss = next(one for one in found["metrics"] if one["metric"] == "loss")
     assert loss["difference"] == pytest.approx(0.25)
-    assert sum(one["difference"] != 0 for one in found["figures"]) == 1
+    assert sum(one["difference"] != 0 for one in found["metrics"]) == 1
     assert replay(str(model), **given, overwrite=True, tolerance=0.3) == 0

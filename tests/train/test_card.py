@@ -14,7 +14,8 @@ from huggingface_hub import ModelCard, metadata_load
 
 import filbert
 from filbert.errors import ConfigError
-from filbert.train.card import model_card
+from filbert.tasks.base import task_to_dict
+from filbert.train.card import card as card_of
 from filbert.train.provenance import base_model
 
 
@@ -129,7 +130,7 @@ def test_labels_cannot_break_out_of_the_card(film_run):
     story = json.loads((film_run.folder / "model" / "filbert.json").read_text())
     task = type(film_run.model.task)(labels=("a|b`c", "<script>\n# x"), thresholds=(0.5,))
     story["data"]["train"]["label_counts"] = {"a|b`c": 3, "<script>\n# x": 200}
-    text = model_card(task, story)
+    text = card_of(story | {"task": task_to_dict(task)})
     assert "`a\\|b'c`" in text
     assert "<script>\n" not in text
     assert "Fewer than 20 training rows have: `a\\|b'c`." in text

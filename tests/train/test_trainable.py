@@ -189,8 +189,7 @@ def test_a_seed_that_fails_is_named_and_the_others_count(
     assert "deviation" not in " ".join(seeds.spread_lines(told["seeds"]))
     # It is not tried again, since the choice among the others was made.
     assert cli([str(word) for word in [*words, "--out", tmp_path / "x", "--resume"]]) == 1
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == told and "failed before: seed 43" in printed.err
+    assert json.loads(capsys.readouterr().out) == told
     bad = 42
     if isinstance(error, filbert.ConfigError):
         # What the first seed finds wrong would be wrong for all.

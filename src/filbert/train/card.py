@@ -1,22 +1,23 @@
-"""Model cards (README.md) of fine-tuned, distilled and pre-trained models.
+"""The model card (README.md) of a fine-tuned, distilled or pre-trained model.
 
 A card contains no text of the data set and no folder name of the machine. The text is in
-templates/card.md; this module computes what the template shows.
+templates/card.md; this module computes what the template shows from filbert.json.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from huggingface_hub.repocard_data import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from filbert.errors import printable
-from filbert.tasks.base import Task
+from filbert.train.distill_options import DistillOptions
 from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
+from filbert.train.pretrain_options import PretrainOptions
 
 # Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
@@ -54,12 +55,13 @@ _FINETUNE = (
     "--out runs/mine"
 )
 _FILL = 'model.fill("This is a [MASK] of yours.")'
+_OPTIONS = {"pretrain": PretrainOptions, "distill": DistillOptions}
 # Options that do not affect training.
 _OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
            "license", "language")  # fmt: skip
 _MOST_LABELS = 20
 _FEW_ROWS = 20
-# Default of distillation.
+# Default length of distillation on text.
 _DEFAULT_LENGTH = 128
 _WORDS = {"mlm": "masked words", "replaced": "replaced words"}
 # File names that the Hub accepts as names of data sets.
@@ -68,109 +70,33 @@ _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHORT = 12
 
 
-def model_card(task: Task, recorded: Mapping[str, Any]) -> str:
-    """Return the README.md of a model for a task.
+class _About(NamedTuple):
+    """What depends on the kind of training.
 
-    Args:
-        task: The calibrated task.
-        recorded: The content of filbert.json.
+    Attributes:
+        task: Name of the task, also used as a tag.
+        pipeline: Name of the task on the Hub, if it has one.
+        summary: First sentence.
+        paragraphs: Further ones.
+        call: Example in Python.
+        commands: Example in a shell.
+        limits: Sentences.
+        folder: The folder that the examples load.
     """
-    name = task.spec.name.rpartition(":")[2]
-    paragraphs = []
-    if labels := [code(label) for label in task.spec.labels or ()]:
-        more = f" and {len(labels) - _MOST_LABELS} more" if len(labels) > _MOST_LABELS else ""
-        paragraphs.append(f"Labels: {', '.join(labels[:_MOST_LABELS])}{more}.")
-    if cleaned := recorded["task"].get("clean"):
-        paragraphs.append(
-            f"filbert cleans texts before this model reads them ({', '.join(cleaned)}). Other "
-            "tools do not: give them cleaned texts."
-        )
-    has_pairs = recorded["data"]["train"].get("has_pairs")
-    call, row = _EXAMPLES.get(name, _TWO_TEXTS if has_pairs else _ONE_TEXT)
-    predict = f"echo '{row}' > row.jsonl\nfilbert predict . row.jsonl"
-    return _render(
-        recorded,
-        task=name.replace("_", " "),
-        pipeline=_PIPELINES.get(name),
-        summary=f"A {recorded['model']['family']} encoder for {name.replace('_', ' ')}, "
-        f"{_origin(recorded['options'])} with filbert {recorded['filbert']}: "
-        f"{recorded['model']['parameters']:,} parameters, texts of up to "
-        f"{recorded['max_length']:,} tokens.",
-        paragraphs=paragraphs,
-        call=call,
-        commands=_EMBED if name == "embedding" else predict,
-        limits=_limits_of_task(task, recorded),
-    )
+
+    task: str
+    pipeline: str | None
+    summary: str
+    paragraphs: list[str]
+    call: str
+    commands: str
+    limits: list[str]
+    folder: str = "."
 
 
-def pretrained_card(recorded: Mapping[str, Any]) -> str:
-    """Return the README.md of a pre-trained model; see `model_card`."""
-    options = recorded["options"]
-    fills = options["objective"] == "mlm"
-    base = f"continued from {code(options['model'])}" if options.get("model") else "from scratch"
-    # A discriminator cannot fill masks; the generator that is saved with it can.
-    folder = "." if fills else "generator"
-    return _render(
-        recorded,
-        task="pre-training",
-        pipeline="fill-mask" if fills else None,
-        summary=f"A {recorded['model']['family']} encoder pre-trained on "
-        f"{_WORDS[options['objective']]}, {base}, on {recorded['data']['train']['tokens']:,} "
-        f"tokens of text with filbert {recorded['filbert']}: "
-        f"{recorded['model']['parameters']:,} parameters.",
-        call=_FILL,
-        commands=f'filbert fill {folder} "This is a [MASK] of yours."\n{_FINETUNE}',
-        limits=_limits_of_text(recorded),
-        folder=folder,
-    )
-
-
-def distilled_card(recorded: Mapping[str, Any]) -> str:
-    """Return the README.md of a model that was distilled on raw text; see `model_card`."""
-    options, teacher = recorded["options"], recorded["teacher"]
-    fills = "metrics" in teacher
-    limits = _limits_of_text(recorded)
-    return _render(
-        recorded,
-        task="distillation",
-        pipeline="fill-mask" if fills else None,
-        summary=f"A {recorded['model']['family']} encoder of "
-        f"{recorded['model']['parameters']:,} parameters, distilled from "
-        f"{code(options['teacher'])} ({teacher['parameters']:,}) by the method "
-        f"{options['method']} on {recorded['data']['train']['tokens']:,} tokens of text with "
-        f"filbert {recorded['filbert']}.",
-        call=_FILL if fills else 'model.embed(["A sentence of yours."]).shape',
-        commands=_FINETUNE,
-        limits=[*limits, "It also repeats the errors of its teacher."],
-    )
-
-
-def _options_of(command: str | None) -> type:
-    """The class of the options of a verb."""
-    if command == "pretrain":
-        from filbert.train.pretrain_options import PretrainOptions
-
-        return PretrainOptions
-    if command == "distill":
-        from filbert.train.distill_options import DistillOptions
-
-        return DistillOptions
-    return FinetuneOptions
-
-
-def _render(
-    recorded: Mapping[str, Any],
-    *,
-    task: str,
-    pipeline: str | None,
-    summary: str,
-    call: str,
-    commands: str,
-    limits: list[str],
-    paragraphs: Iterable[str] = (),
-    folder: str = ".",
-) -> str:
-    """Return a card with what all cards have: tables, training, limits and versions."""
+def card(recorded: Mapping[str, Any]) -> str:
+    """Return the README.md of a model, from the content of its filbert.json."""
+    about = _of_task(recorded) if "task" in recorded else _of_text(recorded)
     environment = Environment(
         loader=PackageLoader("filbert.train"), undefined=StrictUndefined, trim_blocks=True
     )
@@ -183,24 +109,90 @@ def _render(
         }
         for name in names
     }
-    named = ", ".join(f"{name} {version}" for name, version in recorded["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in recorded["versions"].items())
     commit = f" (commit {recorded['commit'][:_SHORT]})" if recorded.get("commit") else ""
+    values = about._asdict()
     return environment.get_template("card.md").render(
-        front=metadata(recorded, task, pipeline).to_yaml(),
+        values,
+        front=metadata(recorded, about.task, about.pipeline).to_yaml(),
         name=printable(recorded["name"]),
-        summary=summary,
-        paragraphs=list(paragraphs),
-        folder=folder,
-        call=call,
-        commands=commands,
         data_columns=list(recorded["data"]),
         data_rows=_data_rows(recorded["data"]),
         metric_columns=list(measured),
         metric_rows=metric_rows,
         training=_training(recorded),
-        changed=_changed(recorded["options"], _options_of(recorded.get("command"))),
-        limits=[*limits, *_limits_of_run(recorded)],
-        versions=f"filbert {recorded['filbert']}{commit}, {named}.",
+        changed=_changed(recorded),
+        limits=[*about.limits, *_limits_of_run(recorded)],
+        versions=f"filbert {recorded['filbert']}{commit}, {versions}.",
+    )
+
+
+def _of_task(recorded: Mapping[str, Any]) -> _About:
+    """Describe a model for a task: fine-tuned, or distilled from a fine-tuned teacher."""
+    task, options, model = recorded["task"], recorded["options"], recorded["model"]
+    name = task["name"].rpartition(":")[2]
+    paragraphs = []
+    if labels := [code(label) for label in task.get("labels") or ()]:
+        more = f" and {len(labels) - _MOST_LABELS} more" if len(labels) > _MOST_LABELS else ""
+        paragraphs.append(f"Labels: {', '.join(labels[:_MOST_LABELS])}{more}.")
+    if cleaned := task.get("clean"):
+        paragraphs.append(
+            f"filbert cleans texts before this model reads them ({', '.join(cleaned)}). Other "
+            "tools do not: give them cleaned texts."
+        )
+    origin = f"fine-tuned from {code(str(options.get('model')))}"
+    if "teacher" in options:
+        student = options.get("student")
+        start = f"starting from {code(student)}" if student else "starting with some of its layers"
+        origin = f"distilled from {code(str(options['teacher']))}, {start},"
+    has_pairs = recorded["data"]["train"].get("has_pairs")
+    call, row = _EXAMPLES.get(name, _TWO_TEXTS if has_pairs else _ONE_TEXT)
+    title = name.replace("_", " ")
+    predict = f"echo '{row}' > row.jsonl\nfilbert predict . row.jsonl"
+    return _About(
+        title,
+        _PIPELINES.get(name),
+        f"A {model['family']} encoder for {title}, {origin} with filbert {recorded['filbert']}: "
+        f"{model['parameters']:,} parameters, texts of up to {recorded['max_length']:,} tokens.",
+        paragraphs,
+        call,
+        _EMBED if name == "embedding" else predict,
+        _limits_of_task(recorded),
+    )
+
+
+def _of_text(recorded: Mapping[str, Any]) -> _About:
+    """Describe a model that was pre-trained or distilled on raw text."""
+    options, teacher, model = recorded["options"], recorded.get("teacher"), recorded["model"]
+    limits, filbert = _limits_of_text(recorded), f"filbert {recorded['filbert']}"
+    text = f"on {recorded['data']['train']['tokens']:,} tokens of text with {filbert}"
+    if teacher is not None:
+        fills = "metrics" in teacher
+        return _About(
+            "distillation",
+            "fill-mask" if fills else None,
+            f"A {model['family']} encoder of {model['parameters']:,} parameters, distilled from "
+            f"{code(options['teacher'])} ({teacher['parameters']:,}) by the method "
+            f"{options['method']} {text}.",
+            [],
+            _FILL if fills else 'model.embed(["A sentence of yours."]).shape',
+            _FINETUNE,
+            [*limits, "It also repeats the errors of its teacher."],
+        )
+    fills = options["objective"] == "mlm"
+    base = f"continued from {code(options['model'])}" if options.get("model") else "from scratch"
+    # A discriminator cannot fill masks; the generator that is saved with it can.
+    folder = "." if fills else "generator"
+    return _About(
+        "pre-training",
+        "fill-mask" if fills else None,
+        f"A {model['family']} encoder pre-trained on {_WORDS[options['objective']]}, {base}, "
+        f"{text}: {model['parameters']:,} parameters.",
+        [],
+        _FILL,
+        f'filbert fill {folder} "This is a [MASK] of yours."\n{_FINETUNE}',
+        limits,
+        folder,
     )
 
 
@@ -266,15 +258,6 @@ def slug(path: str) -> str | None:
     return name if _DATASET.fullmatch(name) else None
 
 
-def _origin(options: Mapping[str, Any]) -> str:
-    """Describe the base model, and the teacher of a student."""
-    if "teacher" not in options:
-        return f"fine-tuned from {code(str(options['model']))}"
-    student = options.get("student")
-    start = f"starting from {code(str(student))}" if student else "starting with some of its layers"
-    return f"distilled from {code(str(options['teacher']))}, {start},"
-
-
 def _data_rows(data: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """Return files, hashes and counts, by title and split."""
     rows = {
@@ -306,26 +289,27 @@ def _training(recorded: Mapping[str, Any]) -> str:
     )
 
 
-def _changed(options: Mapping[str, Any], kind: type) -> list[str]:
+def _changed(recorded: Mapping[str, Any]) -> list[str]:
     """Return the options that affect training and differ from their defaults."""
+    kind = _OPTIONS.get(recorded.get("command", ""), FinetuneOptions)
     defaults = {name: option.default for name, option in options_in(kind).items()}
     return [
         code(f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
-        for name, value in options.items()
+        for name, value in recorded["options"].items()
         if name not in _OMITTED and value != defaults.get(name)
     ]
 
 
-def _limits_of_task(task: Task, recorded: Mapping[str, Any]) -> list[str]:
-    data = recorded["data"]
-    limits = []
-    if not task.spec.windows:
+def _limits_of_task(recorded: Mapping[str, Any]) -> list[str]:
+    data, task = recorded["data"], recorded["task"]
+    # A task without such an option reads long texts whole, in windows.
+    rule, limits = task.get("on_overflow", "window"), []
+    if rule != "window":
         cut = ", ".join(
             f"{facts['truncated']:,} of {facts['rows']:,} {name} rows"
             for name, facts in data.items()
             if facts.get("truncated")
         )
-        rule = recorded["options"].get("on_overflow", "truncate")
         limits.append(
             f"Longer texts are cut at {recorded['max_length']:,} tokens, by `{rule}`"
             f"{f' ({cut})' if cut else ''}."
@@ -343,10 +327,9 @@ def _limits_of_task(task: Task, recorded: Mapping[str, Any]) -> list[str]:
     if few := [label for label, count in counts.items() if count < _FEW_ROWS]:
         names = ", ".join(map(code, few[:_MOST_LABELS]))
         limits.append(f"Fewer than {_FEW_ROWS} training rows have: {names}.")
-    fitted = recorded["task"]
-    stored = [k for k in ("thresholds", "temperature", "null_threshold") if fitted.get(k)]
-    if fitted.get("temperature") == 1.0:  # the value before calibration
-        stored.remove("temperature")
+    # A temperature of 1 is the value before calibration.
+    stored = [k for k in ("thresholds", "temperature", "null_threshold") if task.get(k) not in
+              (None, 0.0, 1.0)]  # fmt: skip
     if stored:
         names = " and ".join(key.replace("_", " ") for key in stored)
         limits.append(
@@ -361,8 +344,7 @@ def _limits_of_text(recorded: Mapping[str, Any]) -> list[str]:
     options = recorded["options"]
     longest = options.get("second_length") or options.get("max_length") or _DEFAULT_LENGTH
     limits = []
-    if recorded["data"]["train"].get("inputs"):
-        names = [code(entry["path"]) for entry in recorded["data"]["train"]["inputs"]]
+    if names := [code(entry["path"]) for entry in recorded["data"]["train"].get("inputs") or ()]:
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         limits.append(f"Its text: {', '.join(names[:10])}{more}.")
     limits += [
@@ -376,17 +358,18 @@ def _limits_of_text(recorded: Mapping[str, Any]) -> list[str]:
 
 
 def _limits_of_run(recorded: Mapping[str, Any]) -> list[str]:
-    base, seeds = recorded.get("base_model") or {}, recorded.get("seeds")
+    base, seeds = recorded.get("base_model") or {}, recorded.get("seeds") or {}
     limits = [
         f"This is one run with one seed ({recorded['options'].get('seed')}); others may be better "
         "or worse."
     ]
-    if seeds and seeds.get("mean") is not None:
-        deviation = seeds.get("deviation")
+    summary = ((seeds.get("figures") or {}).get("dev") or {}).get(seeds.get("metric"))
+    if summary:
+        deviation = summary["deviation"]
         spread = "" if deviation is None else f", deviation {deviation:.4f}"
         limits = [
-            f"It is the best of {seeds['count']} runs with different seeds by dev "
-            f"{seeds['metric'].replace('_', ' ')} (mean {seeds['mean']:.4f}{spread}); its own "
+            f"It is the best of {len(seeds['runs'])} runs with different seeds by dev "
+            f"{seeds['metric'].replace('_', ' ')} (mean {summary['mean']:.4f}{spread}); its own "
             "dev metrics are therefore too optimistic."
         ]
     if not (recorded["options"].get("license") or base.get("license")):

@@ -453,4 +453,5 @@ def save(
     run |= took
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     weights = {name: outcome.weights[name] for name in prepared.model.state_dict()}
-    save_model(folder / "model", weights, prepared.tokenizer, prepared.checkpoint, task, recorded)
+    start = (prepared.tokenizer, prepared.checkpoint, task.spec.pooling)
+    save_model(folder / "model", weights, *start, recorded)

@@ -13,12 +13,38 @@ from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, write_atomically, write_json
 from filbert.model.config import EncoderConfig
-from filbert.tasks.base import Task, task_class, task_from_dict
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.card import distilled_card, model_card, pretrained_card
+from filbert.train.card import card
+
+
+@contextmanager
+def model_folder(
+    folder: Path, checkpoint: Checkpoint, tokenizer: Tokenizer, provenance: dict[str, Any]
+) -> Iterator[Path]:
+    """Write a model folder and move it into place when the block ends; the block may add files.
+
+    Args:
+        folder: The model folder; an error leaves an old one intact.
+        checkpoint: The model, with its weights on the CPU.
+        tokenizer: Of the model.
+        provenance: For filbert.json; digests of the weight files are added.
+
+    Raises:
+        InputError: The disk is full.
+    """
+    with replace_folder(folder) as new:
+        digests = huggingface.write(checkpoint, new)
+        huggingface.write_tokenizer(tokenizer, checkpoint, new)
+        files = {name: {"sha256": digest} for name, digest in digests.items()}
+        text = json.dumps(provenance | {"files": files}, indent=2, default=list)
+        (new / "filbert.json").write_text(text + "\n", "utf-8")
+        # Of the text, as whoever reads the file: tuples are lists there.
+        (new / "README.md").write_text(card(json.loads(text)), "utf-8")
+        yield new
 
 
 def save_model(
@@ -26,80 +52,23 @@ def save_model(
     weights: dict[str, Tensor],
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
-    task: Task,
+    pooling: str | None,
     provenance: dict[str, Any],
 ) -> None:
-    """Write the model folder of a fine-tuned model.
+    """Write the folder of a model for a task; see `model_folder`.
 
-    The files are written next to `folder` and then moved: an error leaves the old folder intact.
-
-    Args:
-        folder: The model folder.
-        weights: On the CPU, named as in Model.state_dict().
-        tokenizer: Of the model.
-        checkpoint: Family, configuration and labels of the model.
-        task: For the model card.
-        provenance: For filbert.json; digests of the weight files are added.
-
-    Raises:
-        InputError: The disk is full.
+    `weights` are named as in Model.state_dict(); `pooling` makes sentence vectors of tokens, where
+    there is no trained head.
     """
-    with model_folder(
-        folder, weights, tokenizer, checkpoint, provenance, model_card(task, provenance)
-    ) as new:
-        pooling = task.spec.pooling
+    checkpoint = replace(checkpoint, tensors=weights)
+    with model_folder(folder, checkpoint, tokenizer, provenance) as new:
         if pooling is not None:
             # "cls" of a causal encoder is the last token; other tools call that "last".
             is_last = pooling == "cls" and checkpoint.config.attention.causal
-            pooling = "last" if is_last else pooling
-            vectors = SentenceVectors(pooling, max_length=provenance["max_length"])
+            vectors = SentenceVectors(
+                "last" if is_last else pooling, max_length=provenance["max_length"]
+            )
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
-
-
-@contextmanager
-def model_folder(
-    folder: Path,
-    weights: dict[str, Tensor],
-    tokenizer: Tokenizer,
-    checkpoint: Checkpoint,
-    provenance: dict[str, Any],
-    card: str,
-) -> Iterator[Path]:
-    """Write a model folder and move it into place when the block ends; the block may add files."""
-    checkpoint = replace(checkpoint, tensors=weights)
-    with replace_folder(folder) as new:
-        digests = huggingface.write(checkpoint, new)
-        huggingface.write_tokenizer(tokenizer, checkpoint, new)
-        provenance = provenance | {
-            "files": {name: {"sha256": digest} for name, digest in digests.items()}
-        }
-        (new / "filbert.json").write_text(
-            json.dumps(provenance, indent=2, default=list) + "\n", "utf-8"
-        )
-        (new / "README.md").write_text(card, "utf-8")
-        yield new
-
-
-def record_seeds(folder: Path, run: dict[str, Any]) -> None:
-    """Record in a model folder that the model is the best of several seeds, and their spread.
-
-    Args:
-        folder: The model of the best seed; filbert.json and README.md are rewritten.
-        run: The content of run.json, with "seeds".
-    """
-    seeds = run["seeds"]
-    spread = seeds["figures"]["dev"].get(seeds["metric"]) or {}
-    provenance = read_json(folder / "filbert.json")
-    provenance["seeds"] = {
-        "count": len(seeds["runs"]),
-        "metric": seeds["metric"],
-        "values": spread.get("values"),
-        "mean": spread.get("mean"),
-        "deviation": spread.get("deviation"),
-    }
-    task = task_from_dict(task_class(run["options"]["task"]), provenance["task"])
-    write_json(folder / "filbert.json", provenance)
-    write_atomically(folder / "README.md", model_card(task, provenance))
 
 
 def save_pretrained(
@@ -107,27 +76,31 @@ def save_pretrained(
     weights: dict[str, Tensor],
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
-    provenance: dict[str, Any],
     generator: EncoderConfig | None,
+    provenance: dict[str, Any],
 ) -> None:
-    """Write the model folder of a model that was trained on raw text; see `save_model`.
+    """Write the folder of a model that was trained on raw text; see `model_folder`.
 
     The generator of replaced-token detection is saved in a subfolder.
-
-    Raises:
-        InputError: The disk is full.
     """
-    card = (
-        distilled_card(provenance)
-        if provenance["command"] == "distill"
-        else pretrained_card(provenance)
-    )
     if generator is None:
-        with model_folder(folder, weights, tokenizer, checkpoint, provenance, card):
-            return
-    from filbert.checkpoints.fresh import split_replaced
+        model, small = replace(checkpoint, tensors=weights), None
+    else:
+        model, small = split_replaced(checkpoint, weights, generator)
+    with model_folder(folder, model, tokenizer, provenance) as new:
+        if small is not None:
+            huggingface.write(small, new / "generator")
+            tokenizer.save(new / "generator")
 
-    model, small = split_replaced(checkpoint, weights, generator)
-    with model_folder(folder, model.tensors, tokenizer, model, provenance, card) as new:
-        huggingface.write(small, new / "generator")
-        tokenizer.save(new / "generator")
+
+def record_runs(folder: Path, kind: str, summary: dict[str, Any]) -> None:
+    """Record in a model folder the spread over several seeds or folds.
+
+    Args:
+        folder: The model that was kept; filbert.json and README.md are rewritten.
+        kind: "seeds" or "folds".
+        summary: As in run.json.
+    """
+    provenance = read_json(folder / "filbert.json") | {kind: summary}
+    write_json(folder / "filbert.json", provenance)
+    write_atomically(folder / "README.md", card(provenance))

@@ -145,8 +145,8 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
                 own_weights(outcome.weights),
                 job.tokenizer,
                 job.checkpoint,
+                None if generator is None else generator.config,
                 copied(run) | {"family": run["model"]["family"]},
-                generator=None if generator is None else generator.config,
             )
     return run
 
