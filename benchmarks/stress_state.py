@@ -25,7 +25,7 @@ import torch
 
 from filbert.train.state import State, clean_state, digest_of, newest_state, save_state
 
-FILE_OPERATIONS = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir")
+FILE_OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 
 
 def state_at(step: int, megabytes: float = 0.01) -> State:
@@ -46,8 +46,7 @@ def state_at(step: int, megabytes: float = 0.01) -> State:
 
 
 def save(folder: Path, step: int, megabytes: float, keep: int) -> None:
-    unchanged = {"best"} if step % 3 else set()
-    save_state(folder, state_at(step, megabytes), keep=keep, unchanged=unchanged)
+    save_state(folder, state_at(step, megabytes), keep=keep)
 
 
 def fork(work: Callable[[], None]) -> int:

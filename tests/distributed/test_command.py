@@ -82,7 +82,7 @@ def test_two_processes_teach_what_one_teaches(film_run, films, tmp_path):
     # Eight steps of Adam on sums in another order, and on answers from other batches.
     assert max(float((two[k] - alone[k]).abs().max()) for k in alone) < 1e-4
     first, last = (
-        load_file(next((tmp_path / x / "stage-1/state").glob("step-*/model.safetensors")))
+        load_file(next((tmp_path / x / "stage-1/state").glob("step-*/state.safetensors")))
         for x in ("two", "one")
     )
     assert max(float((first[k] - last[k]).abs().max()) for k in last) < 1e-4

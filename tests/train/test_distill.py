@@ -113,7 +113,7 @@ def test_each_method_learns_what_it_is_called_after(taught, tmp_path):
         inside = losses(tmp_path / "t", name, "stage-1")
         assert len(inside) == 18 and inside[-1] < 0.9 * inside[0], name
     # The head answers nothing in the first stage, and learns in the second.
-    state = load_file(next((tmp_path / "t/stage-1/state").glob("step-*/model.safetensors")))
+    state = load_file(next((tmp_path / "t/stage-1/state").glob("step-*/state.safetensors")))
     name = next(key for key in state if key.endswith("head.out.weight"))
     saved = load_file(tmp_path / "t/model/model.safetensors")["classifier.weight"]
     assert (state[name] - saved).abs().max() > 1e-3

@@ -77,13 +77,7 @@ def test_what_is_read_is_bit_for_bit_what_was_saved(tmp_path):
     facts = {"best": 0.1 + 0.2, "small": 5e-324, "none": -math.inf, "digest": "é", "tokens": 2**60}
     path = save_state(tmp_path / "run" / "state", State(3, tensors, facts))
     assert path == tmp_path / "run" / "state" / "step-00000003"
-    assert names(path) == [
-        "best.safetensors",
-        "facts.json",
-        "manifest.json",
-        "model.safetensors",
-        "optimizer.safetensors",
-    ]
+    assert names(path) == ["manifest.json", "state.safetensors"]
     state, skipped = newest_state(tmp_path / "run" / "state")
     assert state is not None and not skipped
     assert state.facts == facts and state.step == 3
@@ -96,8 +90,7 @@ def test_what_is_read_is_bit_for_bit_what_was_saved(tmp_path):
             .view(torch.uint8)
             .equal(tensor.detach().contiguous().flatten().view(torch.uint8))
         )
-    by_the_judge = [load_file(file) for file in path.glob("*.safetensors")]
-    assert digest_of({k: v for part in by_the_judge for k, v in part.items()}) == digest_of(tensors)
+    assert digest_of(load_file(path / "state.safetensors")) == digest_of(tensors)
 
 
 def test_every_tensor_starts_at_a_multiple_of_its_element_size(tmp_path):
@@ -107,10 +100,12 @@ def test_every_tensor_starts_at_a_multiple_of_its_element_size(tmp_path):
         "model.c": torch.ones(3),
         "model.d": torch.ones(3, dtype=torch.int64),
     }
-    content = (save_state(tmp_path, State(1, tensors, {})) / "model.safetensors").read_bytes()
+    content = (save_state(tmp_path, State(1, tensors, {})) / "state.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
     assert length % 8 == 0
-    for name, entry in json.loads(content[8 : 8 + length]).items():
+    header = json.loads(content[8 : 8 + length])
+    assert header.pop("__metadata__") == {"facts": "{}"}
+    for name, entry in header.items():
         assert entry["data_offsets"][0] % tensors[name].element_size() == 0
 
 
@@ -153,29 +148,19 @@ def other_step(path: Path) -> None:
     shutil.copy(path.parents[1] / "step-00000100" / path.name, path)
 
 
-def list_a_stranger(path: Path) -> None:
-    content = json.loads(path.read_text())
-    content["files"]["../../secret"] = {"bytes": 1, "sha256": ""}
-    path.write_text(json.dumps(content))
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "reason"),
     [
-        ("manifest.json", Path.unlink, r"manifest\.json is missing"),
+        ("manifest.json", Path.unlink, r"manifest\.json cannot be read"),
         ("manifest.json", cut, r"manifest\.json is not valid JSON"),
-        ("manifest.json", lambda path: path.write_text("[]"), "holds no JSON object"),
-        ("manifest.json", lambda path: path.write_text("[" * 10**5), "is not valid JSON"),
-        ("manifest.json", lambda path: path.write_text("{}"), "not of format 1"),
-        ("manifest.json", list_a_stranger, "no file of a state"),
-        ("manifest.json", other_step, "another step"),
-        ("facts.json", Path.unlink, r"facts\.json is missing"),
-        ("facts.json", flip, "SHA-256"),
-        ("model.safetensors", Path.unlink, r"model\.safetensors is missing"),
-        ("model.safetensors", cut, r"model\.safetensors has \d+ bytes"),
-        ("model.safetensors", grow, r"model\.safetensors has \d+ bytes"),
-        ("model.safetensors", flip, r"model\.safetensors is damaged .*SHA-256"),
-        ("optimizer.safetensors", other_step, "SHA-256"),
+        ("manifest.json", lambda path: path.write_text("[]"), "not an object"),
+        ("manifest.json", lambda path: path.write_text("{}"), "of format 2"),
+        ("manifest.json", other_step, "not of this step"),
+        ("state.safetensors", Path.unlink, "is missing or has another size"),
+        ("state.safetensors", cut, "is missing or has another size"),
+        ("state.safetensors", grow, "is missing or has another size"),
+        ("state.safetensors", flip, "SHA-256"),
+        ("state.safetensors", other_step, "SHA-256"),
     ],
 )
 def test_a_damaged_state_is_skipped_with_a_sentence_and_the_older_is_used(
@@ -203,7 +188,7 @@ def test_no_single_flipped_bit_changes_what_is_read(two):
 
 
 def test_when_all_are_damaged_each_is_named_newest_first(two):
-    for path in two.glob("step-*/facts.json"):
+    for path in two.glob("step-*/state.safetensors"):
         path.unlink()
     state, skipped = newest_state(two)
     assert state is None
@@ -225,7 +210,7 @@ def test_the_latest_is_found_by_number_and_only_under_the_right_name(tmp_path):
 def test_older_states_go_and_damaged_ones_do_not_count(two):
     save_state(two, state_at(140))
     assert names(two) == ["step-00000120", "step-00000140"]
-    cut(two / "step-00000140" / "model.safetensors")
+    cut(two / "step-00000140" / "state.safetensors")
     save_state(two, state_at(160))
     assert names(two) == ["step-00000120", "step-00000140", "step-00000160"]
     save_state(two, state_at(180), keep=3)
@@ -235,7 +220,7 @@ def test_older_states_go_and_damaged_ones_do_not_count(two):
 
 
 def test_a_run_that_went_back_replaces_what_it_went_back_from(two):
-    flip(two / "step-00000120" / "model.safetensors")
+    flip(two / "step-00000120" / "state.safetensors")
     save_state(two, state_at(110))
     assert names(two) == ["step-00000100", "step-00000110"]
 
@@ -247,40 +232,6 @@ def test_a_state_of_the_same_step_is_replaced(two, damage):
     save_state(two, state_at(120, best=9))
     assert names(two) == ["step-00000100", "step-00000120"]
     assert is_same(newest_state(two)[0], state_at(120, best=9))
-
-
-def inode(path: Path) -> int:
-    return path.stat().st_ino
-
-
-def test_unchanged_tensors_are_linked_and_not_written_again(two):
-    save_state(two, state_at(140), keep=3, unchanged={"best"})
-    old, new = two / "step-00000120", two / "step-00000140"
-    assert inode(old / "best.safetensors") == inode(new / "best.safetensors")
-    assert inode(old / "model.safetensors") != inode(new / "model.safetensors")
-    save_state(two, state_at(160), keep=1)
-    assert is_same(newest_state(two)[0], state_at(160))
-
-
-def test_tensors_that_are_wrongly_called_unchanged_are_written(two):
-    save_state(two, state_at(140, best=1), unchanged={"best", "model", "nothing"})
-    assert is_same(newest_state(two)[0], state_at(140, best=1))
-
-
-def test_damage_is_not_passed_on_by_a_link(two):
-    flip(two / "step-00000120" / "best.safetensors")
-    save_state(two, state_at(140), unchanged={"best"})
-    state, skipped = newest_state(two)
-    assert is_same(state, state_at(140)) and not skipped
-
-
-def test_where_links_are_not_possible_the_file_is_written(two, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    save_state(two, state_at(140), unchanged={"best"})
-    assert is_same(newest_state(two)[0], state_at(140))
 
 
 @pytest.fixture(params=["no room for the file", "no room found when flushing"])
@@ -339,7 +290,7 @@ def test_cleaning_removes_only_what_our_writers_left(two):
         (two / ours).mkdir()
         (two / ours / "model.safetensors").write_bytes(b"half")
     shutil.copytree(two / "step-00000100", half := two / ".step-00000090.0123456789ab.old")
-    (half / "facts.json").unlink()
+    (half / "state.safetensors").unlink()
     others = [".git", ".step-00000140.tmp", "step-00000140.0123456789ab.tmp", ".step-1.old"]
     for name in others:
         (two / name).mkdir()
@@ -373,5 +324,5 @@ def test_kills_at_every_file_operation_and_at_random_leave_the_newest_state_whol
     )
     assert done.returncode == 0, done.stderr
     every, again, _ = done.stdout.splitlines()
-    assert int(re.search(r"each of (\d+) file", every)[1]) > 20
-    assert int(re.search(r"each of (\d+) file", again)[1]) > 20
+    assert int(re.search(r"each of (\d+) file", every)[1]) > 10
+    assert int(re.search(r"each of (\d+) file", again)[1]) > 10

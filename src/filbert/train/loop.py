@@ -80,7 +80,6 @@ class _States:
     optimizer: torch.optim.Optimizer
     parallel: Parallel
     saved_step: int = -1
-    saved_best: int = -1
 
     def save(self, progress: Progress) -> None:
         """Save the state of the run on the first rank, at most once per step."""
@@ -92,10 +91,8 @@ class _States:
             tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
             tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
             facts = progress.facts() | {"fingerprint": self.fingerprint}
-            is_same = bool(progress.best) and self.saved_best == progress.best_step
-            state = State(step=progress.step, tensors=tensors, facts=facts)
-            save_state(self.folder, state, unchanged={"best"} if is_same else set())
-        self.saved_step, self.saved_best = progress.step, progress.best_step
+            save_state(self.folder, State(step=progress.step, tensors=tensors, facts=facts))
+        self.saved_step = progress.step
 
     def resume(self, progress: Progress, log: RunLog) -> None:
         """Load model, optimizer and progress from the newest complete state.

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.loop import Outcome
-from filbert.train.options import DECLARED, PATHS, flat, options_in, usual_epsilon
+from filbert.train.options import DECLARED, PATHS, flat
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -41,13 +40,6 @@ _COPIED = (
 _FREE = (
     "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
     "license", "language", "keep_states", "baseline",
-)  # fmt: skip
-# Options that came later, which change nothing while they have their defaults: a run that an
-# earlier version began can be resumed.
-_LATER = (
-    "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
-    "hidden_lr", "hidden_schedule", "new_head", "separator",
-    "data", "group_column", "split_seed", "encoding", "folds", "fold",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -189,7 +181,9 @@ def commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     # Two working trees with the same commit can contain different changes.
-    return f"{found}+changes-{sha256(changes.encode()).hexdigest()[:12]}" if changes else found
+    return (
+        f"{found}+changes-{hashlib.sha256(changes.encode()).hexdigest()[:12]}" if changes else found
+    )
 
 
 def base_model(name: str, folder: Path | None) -> dict[str, Any]:
@@ -247,20 +241,15 @@ def _declared(card: Path | None) -> dict[str, Any]:
 
 
 def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> str:
-    """sha256 over all that decides what a run computes: options, data and starting weights.
+    """Return a SHA-256 of all that decides what a run computes: options, data, starting weights.
 
     Only the last part of an absolute path counts: a run's folder may be moved, and the content is
     in `digests` and in the weights.
     """
-    defaults = {name: option.default for name, option in options_in(type(options)).items()}
-    values = flat(options)
     chosen = {
         name: portable(value) if name in PATHS else value
-        for name, value in values.items()
-        if name not in _FREE and not (name in _LATER and value == defaults[name])
+        for name, value in flat(options).items()
+        if name not in _FREE
     }
-    chosen["eps"] = usual_epsilon(values["optimizer"]) if values["eps"] is None else values["eps"]
-    # Options that every run of an earlier version had.
-    chosen = {"compile": False, "reinit_layers": 0, "seeds": 1} | chosen
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
