@@ -42,7 +42,7 @@ def model_folder(
         files = {name: {"sha256": digest} for name, digest in digests.items()}
         text = json.dumps(provenance | {"files": files}, indent=2, default=list)
         (new / "filbert.json").write_text(text + "\n", "utf-8")
-        # Of the text, as whoever reads the file: tuples are lists there.
+        # Of the written text, in which tuples are lists.
         (new / "README.md").write_text(card(json.loads(text)), "utf-8")
         yield new
 
