@@ -1,10 +1,12 @@
-"""Compare learning rates and epochs of fine-tuning on small data sets with TF-IDF.
+"""Compare the defaults of fine-tuning on few rows with a grid of settings, and with TF-IDF.
 
-python benchmarks/defaults_grid.py ../shared/data --out benchmarks/results/defaults_grid.json
+    python benchmarks/defaults_grid.py --data DIR [--cells "trec 50,stsb 200"] [--settings A,B]
+    python benchmarks/defaults_grid.py --table
 
-Each data set is cut to 50, 200 and 1,000 training rows. A model is trained with each setting and
-without dev rows, then measured on up to 400 dev rows. Finished entries of the result file are kept,
-so that the script can be stopped and started again.
+A cell is a data set that is cut to a number of training rows. MiniLM is trained on all of them with
+each setting, and measured on up to 600 other rows: 200 as a dev set, to choose a setting by, and
+400 as a test set. Every result is kept in benchmarks/results/defaults_grid.json as soon as it is
+known, so that the same command continues. `--table` writes the tables of docs/finetune.md.
 """
 
 from __future__ import annotations
@@ -16,112 +18,191 @@ import json
 import random
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import filbert
+from filbert.train.defaults import with_defaults
+from filbert.train.options import TrainOptions
 
-DATA = ("trec_questions", "sms_spam", "sst5", "banking77")
-SIZES = (50, 200, 1000)
-# None is the rule of train/defaults.py.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "lr 5e-5, 3 epochs": {"lr": 5e-5, "epochs": 3.0, "batch_size": 32},
-    "rule": {"lr": None, "epochs": None, "batch_size": None},
-    "rule, lr 5e-5": {"lr": 5e-5, "epochs": None, "batch_size": None},
-    "rule, lr 3e-4": {"lr": 3e-4, "epochs": None, "batch_size": None},
-    "rule, twice the epochs": {"lr": None, "epochs": 14.0, "batch_size": None},
+RESULTS = Path(__file__).parent / "results" / "defaults_grid.json"
+PAGE = Path(__file__).parents[1] / "docs" / "finetune.md"
+MARKS = "<!-- benchmarks/defaults_grid.py writes this table -->\n", "\n<!-- end of the table -->"
+# Folder, task, and the columns of text, second text and label: names, or numbers without a header.
+SETS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
+    "trec": ("trec_questions", "classification", ("text", None, "label")),
+    "banking77": ("banking77", "classification", ("text", None, "label")),
+    "polarity": ("sentence_polarity", "classification", ("sentence", None, "label")),
+    "sms": ("sms_spam", "classification", ("text", None, "label")),
+    "stsb": ("glue/STS-B", "regression", ("sentence1", "sentence2", "score")),
+    "sst5": ("sst5", "classification", ("text", None, "label")),
+    "cola": ("glue/CoLA", "classification", (3, None, 1)),
+    "ag_news": ("ag_news_small", "classification", ("text", None, "label")),
+    "clinc150": ("clinc150", "classification", ("text", None, "label")),
+    "mrpc": ("glue/MRPC", "classification", ("#1 String", "#2 String", "Quality")),
 }
-TEST_ROWS = 400
+SIZES = (50, 200, 100, 500, 1_000, 5_000)
+# Learning rate, and whether it falls to a tenth at the embeddings, as the defaults' does.
+RATES = {
+    "1e-3 falling": (1e-3, True),
+    "5e-4 falling": (5e-4, True),
+    "3e-4": (3e-4, False),
+    "1e-4": (1e-4, False),
+}
+# Optimizer steps, as a share of those of the defaults.
+LENGTHS = (1.0, 0.5, 2.0)
+GRID = [f"{rate} x{length:g}" for length, rate in product(LENGTHS, RATES)]
+# The setting that the defaults choose by themselves.
+DEFAULTS, TFIDF = GRID[0], "TF-IDF"
+WIDTH, LAYERS = 384, 6
+DEV_ROWS, TEST_ROWS = 200, 400
 
-Rows = list[tuple[str, str]]
+Row = dict[str, Any]
 
 
-def read(path: Path) -> Rows:
-    """Return text and label of every row, shuffled."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [(row["text"], row["label"]) for row in csv.DictReader(file, delimiter="\t")]
+def read(folder: Path, part: str, columns: tuple[Any, ...]) -> list[Row]:
+    """Return the rows of a file, shuffled: text, label and, of pairs, text_pair."""
+    with gzip.open(folder / f"{part}.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    first, second, label = columns
+    if isinstance(first, str):
+        header = lines.pop(0)
+        first, second, label = (None if c is None else header.index(c) for c in columns)
+    rows = []
+    for line in lines:
+        pair = {} if second is None else {"text_pair": line[second]}
+        rows.append({"text": line[first], **pair, "label": line[label]})
     random.Random(0).shuffle(rows)
     return rows
 
 
-def write(path: Path, rows: Rows) -> str:
-    """Write JSON Lines."""
-    lines = (json.dumps({"text": text, "label": label}) for text, label in rows)
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return str(path)
+def rows_of(data: Path, name: str, size: int) -> tuple[list[Row], list[Row]]:
+    """Return training rows, and the dev rows followed by the test rows."""
+    folder, task, columns = SETS[name]
+    train = read(data / folder, "train", columns)[:size]
+    known = {row["label"] for row in train}
+    held = read(data / folder, "dev", columns)
+    if task == "classification":
+        held = [row for row in held if row["label"] in known]
+    else:
+        for row in (*train, *held):
+            row["label"] = float(row["label"])
+    return train, held[: DEV_ROWS + TEST_ROWS]
 
 
-def tfidf(train: Rows, test: Rows) -> dict[str, float]:
-    """Measure TF-IDF of words and word pairs with logistic regression."""
+def score(gold: list[Any], answers: list[Any]) -> float:
+    """Return the accuracy, or of numbers Spearman's correlation."""
+    if isinstance(gold[0], float):
+        from scipy.stats import spearmanr
+
+        value = float(spearmanr(gold, answers).statistic)
+        return 0.0 if value != value else value
+    return sum(g == a for g, a in zip(gold, answers, strict=True)) / len(gold)
+
+
+def tfidf(train: list[Row], held: list[Row]) -> list[Any]:
+    """Return the answers of TF-IDF with logistic or ridge regression, as in a run's baseline."""
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import accuracy_score
+    from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
 
-    model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-        LogisticRegression(C=10, max_iter=1000),
-    )
-    started = time.perf_counter()
-    model.fit(*map(list, zip(*train, strict=True)))
-    texts, labels = map(list, zip(*test, strict=True))
-    accuracy = accuracy_score(labels, model.predict(texts))
-    return {"accuracy": float(accuracy), "seconds": time.perf_counter() - started}
+    is_number = isinstance(train[0]["label"], float)
+    reader = Ridge() if is_number else LogisticRegression(C=10, max_iter=1000)
+    model = make_pipeline(TfidfVectorizer(sublinear_tf=True, strip_accents="unicode"), reader)
+    texts = [[row["text"] + " " + row.get("text_pair", "") for row in p] for p in (train, held)]
+    model.fit(texts[0], [row["label"] for row in train])
+    return list(model.predict(texts[1]))
 
 
-def finetuned(train: Rows, test: Rows, model: str, options: dict[str, Any]) -> dict[str, float]:
-    """Measure a fine-tuned model."""
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        run = filbert.finetune(
-            task="classification",
-            model=model,
-            train=write(place / "train.jsonl", train),
-            test=write(place / "test.jsonl", test),
-            out=str(place / "run"),
-            max_length=64,
-            seed=0,
-            save_every=0,
-            precision="float32",
-            device="cpu",
-            **{key: value for key, value in options.items() if value is not None},
-        )
-    facts, metrics = run.facts, run.metrics["test"]
+def options_of(setting: str, size: int) -> dict[str, Any]:
+    """Return the options of a setting; none are needed for the defaults."""
+    if setting == DEFAULTS:
+        return {}
+    chosen = with_defaults(TrainOptions(), num_rows=size, width=WIDTH, num_layers=LAYERS)
+    rate, _, length = setting.rpartition(" x")
+    lr, is_falling = RATES[rate]
     return {
-        "accuracy": metrics["accuracy"],
-        "steps": facts["steps"],
-        "lr": facts["options"]["lr"],
-        "epochs": facts["options"]["epochs"],
-        "batch_size": facts["options"]["batch_size"],
-        "seconds": facts["training_seconds"],
+        "lr": lr,
+        "layer_decay": chosen.layer_decay if is_falling else 1.0,
+        "epochs": chosen.num_epochs * float(length),
+        "batch_size": chosen.batch_size,
     }
 
 
+def finetuned(
+    name: str, train: list[Row], held: list[Row], options: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the answers of a fine-tuned model, and the options that it used."""
+    import filbert
+
+    with tempfile.TemporaryDirectory() as place:
+        run = filbert.finetune(
+            task=SETS[name][1], model="minilm", train=train, test=held, out=f"{place}/run",
+            max_length=96, seed=0, save_every=0, precision="float32", device="cpu",
+            baseline=False, **options,
+        )  # fmt: skip
+        lines = Path(place, "run/predictions/test.jsonl").read_text("utf-8").splitlines()
+    answers = [json.loads(line) for line in lines]
+    used = {key: run.facts["options"][key] for key in ("lr", "layer_decay", "batch_size")}
+    used |= {"steps": run.facts["steps"]}
+    return [a["label"] if "label" in a else a["value"] for a in answers], used
+
+
+def measured(data: Path, cell: str, setting: str) -> dict[str, Any]:
+    """Train and measure one setting."""
+    name, size = cell.split()
+    train, held = rows_of(data, name, int(size))
+    started, used = time.process_time(), dict[str, Any]()
+    if setting == TFIDF:
+        answers = tfidf(train, held)
+    else:
+        answers, used = finetuned(name, train, held, options_of(setting, int(size)))
+    gold = [row["label"] for row in held]
+    parts = {"dev": slice(0, DEV_ROWS), "test": slice(DEV_ROWS, None)}
+    scores = {part: round(score(gold[at], answers[at]), 4) for part, at in parts.items()}
+    return {**scores, "cpu_seconds": round(time.process_time() - started, 1), **used}
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Return the table of all cells in which the defaults were measured."""
+    lines = [
+        "| data | rows | TF-IDF | defaults | best of the grid on test | chosen on dev | settings |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, size in product(SETS, sorted(SIZES)):
+        of = results.get(f"{name} {size}", {})
+        grid = {setting: of[setting] for setting in GRID if setting in of}
+        if DEFAULTS not in grid:
+            continue
+        best = max(grid, key=lambda setting: grid[setting]["test"])
+        chosen = max(grid, key=lambda setting: grid[setting]["dev"])
+        cells = [f"{of[TFIDF]['test']:.3f}" if TFIDF in of else "", f"{grid[DEFAULTS]['test']:.3f}"]
+        cells += [f"{grid[one]['test']:.3f} ({one})" for one in (best, chosen)]
+        lines.append(f"| {name} | {size:,} | {' | '.join(cells)} | {len(grid)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Fill the result file."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--model", default="minilm")
-    parser.add_argument("--only", default="", help="entries whose name contains this")
+    """Fill the result file, or write the table."""
+    every = [f"{name} {size}" for size, name in product(SIZES, SETS)]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--cells", default=",".join(every))
+    parser.add_argument("--settings", default=",".join([TFIDF, *GRID]))
+    parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
-    results = json.loads(given.out.read_text()) if given.out.exists() else {}
-    for size in SIZES:
-        for name in DATA:
-            train = read(given.data / name / "train.tsv.gz")[:size]
-            known = {label for _, label in train}
-            test = [row for row in read(given.data / name / "dev.tsv.gz") if row[1] in known]
-            for setting, options in {"TF-IDF": {}, **SETTINGS}.items():
-                key = f"{name}, {size} rows, {setting}"
-                if key in results or given.only not in key:
-                    continue
-                results[key] = (
-                    finetuned(train, test[:TEST_ROWS], given.model, options)
-                    if options
-                    else tfidf(train, test[:TEST_ROWS])
-                )
-                print(key, results[key], flush=True)
-                given.out.write_text(json.dumps(results, indent=1) + "\n")
+    results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+    if given.table:
+        before, _, rest = PAGE.read_text("utf-8").partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        PAGE.write_text(before + MARKS[0] + table(results) + MARKS[1] + after, "utf-8")
+        return
+    for cell, setting in product(given.cells.split(","), given.settings.split(",")):
+        if setting in results.get(cell, {}):
+            continue
+        results.setdefault(cell, {})[setting] = measured(given.data, cell, setting)
+        print(cell, setting, results[cell][setting], flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ COMMAND_LINES = (
     ("info a b c", "'c'"),
     (FINETUNE + "--batch-sise 3", "--batch-size"),
     (FINETUNE + "--learning_rate 1e-5", "--learning"),
+    (FINETUNE + "--leraning-rate 1e-5", "Did you mean --lr?"),
+    ("trian", "Did you mean 'train'?"),
+    ("compare rows.csv --out out", "--data rows.csv"),
     (FINETUNE + "--steps 1.5", "--steps", "1.5", "whole number"),
     (FINETUNE + "--lr fast", "--lr", "fast", "number"),
     ("finetune --recipe typo.toml", "typo.toml", "trian", "train"),
@@ -79,6 +82,7 @@ COMMAND_LINES = (
 MODELS = (
     ("predict ./nowhere", "./nowhere", "no such folder"),
     ("info filbert-mni", "filbert-mni"),
+    ("info bert-base-uncasd", "Did you mean 'bert-base-uncased'?"),
     ("predict TINY", "no task head", "finetune"),
     ("fill FILM 'a [MASK]'", "masked"),
     ("predict FILM --max-length 999", "999", "64"),
@@ -106,6 +110,9 @@ BAD_ROWS = (
     (SCORE + "short.csv", "short.csv:6"),
     (SCORE + "latin.csv", "latin.csv:6", "UTF-8"),
     (SCORE + "torn.jsonl", "torn.jsonl:2"),
+    (
+        TRAIN + "classification --train rows.csv --labels aa,bbb", "rows.csv:2", "mean 'aa'?",
+    ),
     (
         TRAIN + "tagging --train orphan.conll", "orphan.conll:2", "I-x", "--repair-tags",
     ),

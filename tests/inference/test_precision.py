@@ -52,7 +52,7 @@ def test_autocast_turns_products_to_bf16_and_nothing_else():
 
 def test_a_device_that_is_not_here_is_refused_with_those_that_are():
     assert choose_device("cpu") == CPU
-    with pytest.raises(ConfigError, match="device 'tpu' is not here; there is cpu"):
+    with pytest.raises(ConfigError, match="No device 'tpu' was found. Available: cpu"):
         choose_device("tpu")
 
 

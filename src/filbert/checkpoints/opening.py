@@ -16,12 +16,18 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
-from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
+from filbert.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    did_you_mean,
+    printable,
+    unreadable_as,
+)
 from filbert.files import replace_folder, sha256_of
 
 if TYPE_CHECKING:
@@ -32,6 +38,12 @@ if TYPE_CHECKING:
 # The names of the two built-in models. The first is part of the package.
 MINI = "filbert-mini"
 MINILM = "minilm"
+# Published models whose names are often misspelt.
+_PUBLISHED = (
+    "bert-base-uncased", "bert-base-cased", "bert-large-uncased", "bert-base-multilingual-cased",
+    "distilbert-base-uncased", "roberta-base", "albert-base-v2",
+    "google/electra-base-discriminator", "answerdotai/ModernBERT-base",
+)  # fmt: skip
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}")
@@ -108,8 +120,8 @@ def _fetch(hub_id: str, **options: Any) -> Path:
     try:
         return fetch(hub_id, **options)
     except InputError as error:
-        near = get_close_matches(hub_id, (MINI, MINILM), 1, 0.8)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        known = (MINI, MINILM, *_PUBLISHED)
+        hint = "" if hub_id in known else did_you_mean(hub_id, known)
         reason = "" if hub_id in str(error) else f"{hub_id!r} is no local folder: "
         raise InputError(f"{reason}{error}{hint}") from error
 

@@ -16,7 +16,7 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-from filbert.errors import ConfigError, printable
+from filbert.errors import ConfigError, did_you_mean, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 _FRACTION = re.compile(r"[+-]?\d*\.\d+")
@@ -76,8 +76,9 @@ def sentence(error: CycloptsError) -> str:
         problem = f"{_verb(error)} takes no further argument {left!r}"
         return f"{problem}. Quote a text with blanks. {_see(error)}"
     if isinstance(error, UnknownCommandError):
-        what = _plain(str(error)).split(" Available commands:")[0]
-        return f"{what} See filbert --help; options go after the command."
+        what = re.split(r" Did you mean | Available commands:", _plain(str(error)))[0]
+        hint = did_you_mean((error.unused_tokens or [""])[0], [*(error.app or ()), "train"])
+        return f"{what}{hint} See filbert --help; options go after the command."
     return _plain(str(error))
 
 
@@ -149,8 +150,9 @@ def _nearest(asked: str, known: Sequence[str]) -> str | None:
     elsewhere = f"--{_ELSEWHERE.get(plain, '')}"
     if elsewhere in known:
         return elsewhere
-    near = get_close_matches(f"--{plain}", known, 1)
-    return near[0] if near else None
+    others = [f"--{name}" for name, ours in _ELSEWHERE.items() if f"--{ours}" in known]
+    near = get_close_matches(f"--{plain}", [*known, *others], 1, 0.7)
+    return f"--{_ELSEWHERE[near[0][2:]]}" if near and near[0] in others else (near or [None])[0]
 
 
 def _misspelt_flag(error: MissingArgumentError) -> str:

@@ -74,7 +74,7 @@ def choose_device(name: str | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     if name not in here and not (name == "cuda" and len(here) > 1):
-        raise ConfigError(f"device {name!r} is not here; there is {', '.join(here)}.")
+        raise ConfigError(f"No device {name!r} was found. Available: {', '.join(here)}.")
     return torch.device(name)
 
 

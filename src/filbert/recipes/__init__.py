@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -16,6 +15,8 @@ else:
     import tomli as tomllib
 
 _FOLDER = Path(__file__).parent
+# Endings of tables, which are no recipes.
+_ROWS = (".csv", ".tsv", ".jsonl", ".parquet")
 # What a study's recipe may say of the call that reads it, and not of the study.
 _CALL = ("out", "only", "overwrite", "show_texts", "json")
 
@@ -35,8 +36,7 @@ def recipe_path(name: str, verb: str) -> Path:
         return path
     known = [file.stem for file in built_in(verb)]
     if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, known)
         some = "one of " if len(known) > 1 else ""
         raise InputError(
             f"{name} is no recipe. Give a TOML file, or {some}{', '.join(known)}.{hint}"
@@ -75,7 +75,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
             f"{path} is not UTF-8 (byte {error.start + 1}). Save it as UTF-8."
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}. Fix it there.") from error
+        hint = "Fix it there."
+        if path.suffix in _ROWS:
+            hint = f"A recipe is a TOML file. For a table of rows, pass --data {path}."
+        raise ConfigError(f"{path} is not valid TOML: {error}. {hint}") from error
 
 
 def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:

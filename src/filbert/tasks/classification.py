@@ -30,7 +30,7 @@ from filbert.data.labels import (
 from filbert.data.overflow import check_rule
 from filbert.data.records import Row
 from filbert.data.texts import has_lists_of_labels, read_texts
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, did_you_mean
 from filbert.metrics import calibration
 from filbert.metrics.classification import prediction_metrics
 from filbert.model.pooling import mean_of_groups
@@ -57,8 +57,9 @@ def class_labels(spec: TaskSpec, row: Row) -> list[str]:
     for label in labels if spec.labels is not None else ():
         if label not in (spec.labels or ()):
             raise InputError(
-                f"{row.where}: label {label!r} is not one of {listed(spec.labels or ())}. "
-                "Fix the row; when training, --labels declares one that no row has."
+                f"{row.where}: label {label!r} is not one of {listed(spec.labels or ())}."
+                f"{did_you_mean(label, spec.labels or ())} Fix the row; when training, --labels "
+                "declares one that no row has."
             )
     return labels
 

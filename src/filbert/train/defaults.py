@@ -21,7 +21,7 @@ _FROZEN_FACTOR = 10
 _FEW_ROWS = 1_000
 # Optimizer steps that a run has at least, within the bounds of the epochs.
 _STEPS = 200
-_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 30
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 50
 # Fewer steps give a warning.
 _TOO_FEW_STEPS = 100
 # Chosen values that are not printed.

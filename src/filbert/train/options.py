@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
-from filbert.errors import ConfigError, install_hint
+from filbert.errors import ConfigError, did_you_mean, install_hint
 from filbert.model.config import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
@@ -76,7 +75,7 @@ def check_choice(name: str, value: str, known: Collection[str]) -> None:
         ConfigError: It is not.
     """
     if value not in known:
-        hint = nearest(value, known)
+        hint = did_you_mean(value, known)
         raise ConfigError(f"{name} is {value!r}; it must be one of {list(known)}.{hint}")
 
 
@@ -89,12 +88,6 @@ def check_files(**paths: str | None) -> None:
     for name, path in paths.items():
         if path == "-":
             raise ConfigError(f"--{name} must be a file: it is read more than once.")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence with the most similar known name, with a blank before it; "" for none."""
-    near = get_close_matches(str(name), list(known), 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def share_in(text: str) -> float | None:
@@ -533,7 +526,7 @@ def from_flat(
     known = options_in(kind)
     for name in given:
         if name not in known:
-            raise ConfigError(f"There is no option {name!r}.{nearest(name, known)}")
+            raise ConfigError(f"There is no option {name!r}.{did_you_mean(name, known)}")
     for name in required:
         if not given.get(name):
             raise ConfigError(
@@ -565,7 +558,7 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
         keys = {o.path[-1]: o for o in options_in(kind).values() if o.path[0] == name}
         for key, inner in value.items():
             if key not in keys:
-                raise ConfigError(f"[{name}] has no option {key!r}.{nearest(key, keys)}")
+                raise ConfigError(f"[{name}] has no option {key!r}.{did_you_mean(key, keys)}")
             found[keys[key].name] = inner
     return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
-from filbert.errors import ConfigError, printable
+from filbert.errors import ConfigError, did_you_mean, printable
 
 # (t gone, T in all, W for warming up, peak) -> rate; t in [0, T), W in [0, T). The peak is inside
 # because (peak * t) / W and peak * (t / W) differ in their last bits.
@@ -116,6 +115,5 @@ SCHEDULES: dict[str, Curve] = {
 def _curve(schedule: str) -> Curve:
     if schedule in SCHEDULES:
         return SCHEDULES[schedule]
-    near = get_close_matches(schedule, SCHEDULES, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(schedule, SCHEDULES)
     raise ConfigError(f"schedule is {schedule!r}; it must be one of {list(SCHEDULES)}.{hint}")
