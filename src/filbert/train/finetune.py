@@ -48,6 +48,7 @@ from filbert.train.splits import (
     check_data,
     finding_lines,
     read_splits,
+    token_lines,
     tokenise_splits,
     with_columns,
 )
@@ -99,7 +100,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
 
     Args:
         options: Of the run.
-        prints_findings: Whether findings on the data are printed; run.json has them in any case.
+        prints_findings: Whether findings on the data and truncated texts are printed; run.json has
+            them in any case.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
@@ -288,19 +290,16 @@ def announce(
     say(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
         say(f"processes: {run['device']['processes']} ({run['options']['distributed']})")
-    for name, facts in run["data"].items():
-        if cut := facts["truncated"]:
-            say(
-                f"truncation: {cut:,} of {facts['rows']:,} {name} rows "
-                f"({cut / facts['rows']:.1%}) are longer than {prepared.max_length} tokens and "
-                f"were cut ({prepared.task.spec.on_overflow}): "
-                f"{facts['truncated_tokens']:,} tokens are lost, the longest has "
-                f"{facts['longest']:,}"
-            )
     if "dev" not in splits:
         say("dev: none given, so no best step is chosen and no threshold is fitted")
     if prints_findings:
-        for line in finding_lines(run["findings"], run["task"]):
+        tokens = token_lines(
+            splits,
+            prepared.tokenizer,
+            max_length=prepared.max_length,
+            rule=prepared.task.spec.on_overflow,
+        )
+        for line in (*finding_lines(run["findings"], run["task"]), *tokens):
             say(line)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -147,14 +147,33 @@ def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) ->
         run: Its path, and whether an interrupted run goes on.
         facts: As for `recorded`.
         parallel: The group of processes.
+
+    Raises:
+        ConfigError: The disk has too little space for the files of the run.
     """
     if not parallel.is_first:
         yield Path(parallel.broadcast(None))
         return
+    _check_space(Path(run.out), facts["model"], saves=run.save_every != 0)
     with recorded(run.out, facts, resume=run.resume) as folder:
         yield Path(parallel.broadcast(str(folder)))
     if not run.keep_states:
         shutil.rmtree(Path(run.out) / "state", ignore_errors=True)
+
+
+def _check_space(out: Path, model: Mapping[str, Any], *, saves: bool) -> None:
+    """Refuse a run whose model and first saved state do not fit on the disk."""
+    # float32; a state has the weights, the best ones, and two moments of the trained ones.
+    states = 2 * model["parameters"] + 2 * model["trained"] if saves else 0
+    needed = 4 * (model["parameters"] + states)
+    folder = next(path for path in out.absolute().parents if path.exists())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        hint = ", or save no states with --save-every 0" if saves else ""
+        raise ConfigError(
+            f"The run needs {needed / 1e6:,.0f} MB or more in {folder}, and {free / 1e6:,.0f} MB "
+            f"are free. Free some space, name another --out{hint}."
+        )
 
 
 @contextmanager

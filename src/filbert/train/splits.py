@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from filbert.data.columns import recognition_line
-from filbert.data.doctor import check_rows
-from filbert.data.examples import Example
+from filbert.data.doctor import UNKNOWN_SHARE, check_rows
+from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.labels import label_order, listed
 from filbert.data.near_duplicates import near_duplicates
 from filbert.data.records import Row, file_digest, read_rows
@@ -25,9 +25,6 @@ from filbert.tasks.rows import RowCheck, named_columns, read_task_rows, row_labe
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
-
-# Findings on the data that are printed before training.
-_FINDINGS_PRINTED = 3
 
 
 @dataclasses.dataclass
@@ -247,16 +244,53 @@ def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
 
 
 def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
-    """Describe the first findings, one line each, and how to see all of them."""
+    """Describe the findings, one line for each kind, and how to see all places."""
+    kinds: dict[str, list[str]] = {}
+    for finding in findings:
+        times = f" ({finding['count']:,} times)" if finding["count"] > 1 else ""
+        place = f": {finding['where'][0]}" if finding["where"] else ""
+        sentence = f"{finding['message'].rstrip('.')}{times}{place}"
+        kinds.setdefault(finding["kind"], []).append(sentence)
+    lines = [f"data: {'; '.join(sentences)}" for sentences in kinds.values()]
+    if lines:
+        lines.append(f"data: filbert check --task {task} FILE... lists all places")
+    return lines
+
+
+def token_lines(
+    splits: Mapping[str, Split], tokenizer: Tokenizer, *, max_length: int, rule: str
+) -> list[str]:
+    """Describe truncated texts and, if they are many, unknown tokens; one line each.
+
+    Args:
+        splits: The rows of the run.
+        tokenizer: Of the model.
+        max_length: At which texts were cut.
+        rule: How, see `--on-overflow`.
+    """
+    cut, lost, longest, unknown = [], 0, 0, []
+    for name, split in splits.items():
+        rows = lengths_of(split.examples, rows_of(split.examples))
+        num_cut = sum(row["truncated"] for row in rows)
+        if num_cut:
+            cut.append(f"{num_cut:,} of {len(rows):,} {name} rows ({num_cut / len(rows):.1%})")
+        lost += sum(e.num_tokens - len(e.input_ids) for e in split.examples if e.truncated)
+        longest = max([longest, *(e.num_tokens for e in split.examples)])
+        ids = np.concatenate([e.input_ids for e in split.examples])
+        share = 0.0 if tokenizer.unk_id is None else float(np.mean(ids == tokenizer.unk_id))
+        if share > UNKNOWN_SHARE:
+            unknown.append(f"{share:.1%} of the {name} tokens")
     lines = []
-    for found in findings[:_FINDINGS_PRINTED]:
-        times = f" ({found['count']:,} times)" if found["count"] > 1 else ""
-        place = f": {found['where'][0]}" if found["where"] else ""
-        lines.append(f"data: {found['message'].rstrip('.')}{times}{place}")
-    if findings:
-        more = len(findings) - len(lines)
-        also = f"{more} more; " if more else ""
-        lines.append(f"data: {also}filbert check --task {task} FILE... lists all places")
+    if cut:
+        lines.append(
+            f"truncation: {', '.join(cut)} are longer than {max_length} tokens and were cut "
+            f"({rule}): {lost:,} tokens are lost, the longest has {longest:,}"
+        )
+    if unknown:
+        lines.append(
+            f"unknown: {', '.join(unknown)} are not in the model's vocabulary; it may be for "
+            "another language or another kind of text"
+        )
     return lines
 
 
