@@ -94,6 +94,20 @@ def test_a_vocabulary_a_corpus_and_a_conversion_return_what_was_made(tiny_model,
     assert filbert.info(tiny_model, tmp_path / "google")["same_weights"]
 
 
+def test_verbs_for_machines_and_models_are_functions_too(film_run, tiny_model, tmp_path):
+    one = filbert.tokenize(tiny_model, "good")
+    many = filbert.tokenize(tiny_model, [("good", "bad")])
+    assert (one["tokens"], one["words"]) == (["[CLS]", "good", "[SEP]"], [None, 0, None])
+    assert (many[0]["token_type_ids"], many[0]["truncated"]) == ([0, 0, 0, 1, 1], False)
+    assert filbert.tokenize(film_run.model, "good")["ids"] == one["ids"]
+    speed = filbert.bench("tokenize", model=tiny_model, seconds=0.05)
+    assert speed["results"]["tokenize"]["texts/s"] > 0
+    with pytest.raises(filbert.ConfigError, match="names no repository|owner/name"):
+        filbert.push(film_run.folder / "model", "name only")
+    with pytest.raises(filbert.InputError, match="records no run|no such|filbert.json"):
+        filbert.replay(tmp_path / "nowhere")
+
+
 FUNCTIONS = [
     *(name for name in filbert.__all__ if not isinstance(getattr(filbert, name), type)),
     *(f"Predictor.{name}" for name in ("load", "predict", "answer", "tag", "fill", "embed")),

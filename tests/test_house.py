@@ -52,9 +52,10 @@ def test_the_public_names_are_exactly_these():
 
     assert set(filbert.__all__) == {
         "Comparison", "ConfigError", "EncoderConfig", "FilbertError", "FormatError", "InputError",
-        "PackedBatch", "Predictor", "Run", "RunError", "Tokenizer", "check", "compare", "convert",
-        "corpus", "distill", "embed", "evaluate", "explain", "export", "fill", "finetune", "info",
-        "inspect", "load", "predict", "pretrain", "score", "shrink", "vocab",
+        "PackedBatch", "Predictor", "Run", "RunError", "Tokenizer", "bench", "check", "compare",
+        "convert", "corpus", "distill", "embed", "evaluate", "explain", "export", "fill",
+        "finetune", "info", "inspect", "load", "predict", "pretrain", "push", "replay", "score",
+        "shrink", "tokenize", "vocab",
     }  # fmt: skip
     for name in filbert.__all__:
         assert getattr(filbert, name) is not None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from filbert.api import (
         Comparison,
         Run,
+        bench,
         check,
         compare,
         convert,
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
         load,
         predict,
         pretrain,
+        push,
+        replay,
         score,
         shrink,
+        tokenize,
         vocab,
     )
     from filbert.batch import PackedBatch
@@ -53,9 +57,9 @@ __version__ = "0.1.0"
 
 # Functions and results of whole jobs.
 _JOBS = (
-    "Comparison", "Run", "check", "compare", "convert", "corpus", "distill", "embed",
-    "evaluate", "export", "fill", "finetune", "info", "load", "predict", "pretrain", "score",
-    "shrink", "vocab",
+    "Comparison", "Run", "bench", "check", "compare", "convert", "corpus", "distill", "embed",
+    "evaluate", "export", "fill", "finetune", "info", "load", "predict", "pretrain", "push",
+    "replay", "score", "shrink", "tokenize", "vocab",
 )  # fmt: skip
 _HOME = dict.fromkeys(_JOBS, "filbert.api") | {
     "EncoderConfig": "filbert.model.config",
@@ -78,6 +82,7 @@ __all__ = [
     "Run",
     "RunError",
     "Tokenizer",
+    "bench",
     "check",
     "compare",
     "convert",
@@ -94,8 +99,11 @@ __all__ = [
     "load",
     "predict",
     "pretrain",
+    "push",
+    "replay",
     "score",
     "shrink",
+    "tokenize",
     "vocab",
 ]
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from filbert.data.findings import Report
     from filbert.data.texts import Text
     from filbert.inference.predictor import Predictor
+    from filbert.text.tokenizer import Tokenizer
+    from filbert.train.replay import Replay
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -319,6 +321,27 @@ def compare(
     return Comparison(Path(out), results)
 
 
+@checked_keywords
+def replay(
+    model: PathLike,
+    *,
+    out: PathLike | None = None,
+    tolerance: float | None = None,
+    overwrite: bool = False,
+    device: str | None = None,
+) -> Replay:
+    """Train a model again with its recorded options and compare the metrics; see `train.replay`."""
+    from filbert.train.replay import replay as run_again
+
+    return run_again(
+        str(model),
+        out=None if out is None else str(out),
+        tolerance=tolerance,
+        overwrite=overwrite,
+        device=device,
+    )
+
+
 # Measuring and checking
 
 
@@ -420,6 +443,32 @@ def check(
         )
 
 
+@checked_keywords
+def bench(
+    what: str | None = None,
+    *,
+    model: PathLike = "filbert-mini",
+    seconds: float = 10.0,
+    threads: int | None = None,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Measure how fast this machine runs a model in its number formats; see `bench.measure`.
+
+    Args:
+        what: "tokenize", "encode", "latency" or "train"; all four by default.
+        model: A folder, a checkpoint, a built-in name or a Hub id.
+        seconds: Approximate time of each table.
+        threads: CPU threads; by default as many as torch uses.
+        device: "cpu", "cuda", ...; the first GPU if there is one.
+
+    Returns:
+        The machine, and in "results" the values of each row of the tables.
+    """
+    from filbert.bench import measure
+
+    return measure(str(model), what, seconds=seconds, threads=threads, device=device)
+
+
 # Vocabularies and corpora
 
 
@@ -516,6 +565,50 @@ def corpus(
             overwrite=overwrite,
         )
     return built.manifest["counts"]  # type: ignore[no-any-return]
+
+
+@checked_keywords
+def tokenize(
+    model: PathLike | Predictor | Tokenizer,
+    texts: str | Iterable[Text],
+    *,
+    max_length: int | None = None,
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return the tokens of a text, or those of many texts.
+
+    Args:
+        model: A model, its name, a folder with a tokenizer, or a tokenizer.
+        texts: One text, or an iterable of texts and pairs of texts. They are read as they are,
+            without a model's cleaning.
+        max_length: Truncate texts to this many tokens; None never does.
+
+    Returns:
+        For each text `tokens`, `ids`, `offsets`, `words` (None for special tokens),
+        `token_type_ids`, `num_tokens` before truncation, and `truncated`.
+    """
+    from filbert.checkpoints.opening import find_model, read_tokenizer
+    from filbert.text.tokenizer import Tokenizer
+
+    if isinstance(model, str | os.PathLike):
+        tokenizer = read_tokenizer(find_model(str(model), tokenizer_only=True))
+    else:
+        tokenizer = model if isinstance(model, Tokenizer) else model.tokenizer
+    given: list[Text] = [texts] if isinstance(texts, str) else list(texts)
+    tokens = []
+    for encoding in tokenizer.encode(given, max_length=max_length, with_offsets=True):
+        assert encoding.offsets is not None and encoding.words is not None
+        tokens.append(
+            {
+                "tokens": tokenizer.tokens(encoding.input_ids),
+                "ids": encoding.input_ids.tolist(),
+                "offsets": encoding.offsets.tolist(),
+                "words": [None if word < 0 else word for word in encoding.words.tolist()],
+                "token_type_ids": encoding.token_type_ids.tolist(),
+                "num_tokens": encoding.num_tokens,
+                "truncated": encoding.truncated,
+            }
+        )
+    return tokens[0] if isinstance(texts, str) else tokens
 
 
 def _paths(given: PathLike | Sequence[PathLike]) -> list[str]:
@@ -701,3 +794,21 @@ def info(model: PathLike, other: PathLike | None = None) -> dict[str, Any]:
         return model_facts(str(model))
     names = str(model), str(other)
     return differences(names, (find_model(names[0]), find_model(names[1]))).to_json()
+
+
+@checked_keywords
+def push(
+    model: PathLike,
+    repo: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    message: str | None = None,
+) -> str:
+    """Upload a model folder to the Hugging Face Hub and return its address; see `upload.push`."""
+    from filbert.checkpoints import upload
+
+    upload.check_repo(repo)
+    return upload.push(
+        Path(model).expanduser(), repo, private=private, revision=revision, message=message
+    )

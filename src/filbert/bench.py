@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import read_texts
+from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import bf16_gain, choose_device, choose_precision
@@ -22,8 +24,10 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.distributed import start
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
+from filbert.train.provenance import device_name
 from filbert.train.step import accumulate, model_forward
 
+TABLES = ("tokenize", "encode", "latency", "train")
 _MAX_LENGTH, _BATCH = 256, 32
 # Texts that are tokenised and encoded, tokens of a single text, texts of each length in a round.
 _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
@@ -31,21 +35,47 @@ _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
 Measured = dict[str, dict[str, float]]
 
 
-def measure(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
-    """Measure the tables named, with the number formats that this device offers in turns.
+def measure(
+    model: str,
+    what: str | None = None,
+    *,
+    seconds: float,
+    threads: int | None = None,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Measure one table or all, with the number formats that this device offers in turns.
 
     Args:
         model: A folder, checkpoint, built-in name or Hub id.
-        tables: "tokenize", "encode", "latency" or "train".
+        what: One of `TABLES`; all if None.
         seconds: Approximate time of each table; loading the model comes on top.
+        threads: CPU threads; as many as torch uses if None.
         device: "cpu", "cuda", ...; the first GPU if None.
 
     Returns:
-        Metrics by row, such as {"encode float32": {"texts/s": 180.0, ...}}.
+        `model`, `device`, `threads`, `vector_units`, and in `results` the values by row, such as
+        {"encode float32": {"texts/s": 180.0, ...}}.
 
     Raises:
-        InputError, FormatError, ConfigError: The model or the device does not exist.
+        InputError, FormatError, ConfigError: The model, the device or the table does not exist.
     """
+    if what is not None and what not in TABLES:
+        raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
+    if (threads is not None and threads < 1) or not 0 < seconds < 1e6:
+        raise ConfigError("--threads and --seconds must be above zero.")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return {
+        "model": model,
+        "device": device_name(torch.device(device or "cpu")),
+        "threads": torch.get_num_threads(),
+        "vector_units": torch.backends.cpu.get_cpu_capability(),
+        "results": _tables(model, (what,) if what else TABLES, seconds, device),
+    }
+
+
+def _tables(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
+    """Return the values of all rows of some tables."""
     name = str(choose_device(device))
     formats = _fast_formats(name)
     tokenizer = read_tokenizer(find_model(model))

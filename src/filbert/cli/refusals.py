@@ -152,7 +152,9 @@ def _nearest(asked: str, known: Sequence[str]) -> str | None:
         return elsewhere
     others = [f"--{name}" for name, ours in _ELSEWHERE.items() if f"--{ours}" in known]
     near = get_close_matches(f"--{plain}", [*known, *others], 1, 0.7)
-    return f"--{_ELSEWHERE[near[0][2:]]}" if near and near[0] in others else (near or [None])[0]
+    if near and near[0] in others:
+        return f"--{_ELSEWHERE[near[0][2:]]}"
+    return near[0] if near else None
 
 
 def _misspelt_flag(error: MissingArgumentError) -> str:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from filbert.cli.arguments import AsJson, Device, ModelName
 from filbert.cli.output import print_json, print_table
-from filbert.errors import ConfigError
-
-TABLES = ("tokenize", "encode", "latency", "train")
 
 
 def bench(
@@ -34,28 +31,14 @@ def bench(
     threads:
         CPU threads; by default one per core.
     """
-    if what is not None and what not in TABLES:
-        raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
-    if (threads is not None and threads < 1) or not 0 < seconds < 1e6:
-        raise ConfigError("--threads and --seconds must be above zero.")
+    from filbert.bench import TABLES, measure
 
-    import torch
-
-    from filbert.bench import measure
-    from filbert.train.provenance import device_name
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    results = measure(model, (what,) if what else TABLES, seconds, device)
-    machine = {
-        "device": device_name(torch.device(device or "cpu")),
-        "threads": torch.get_num_threads(),
-        "vector_units": torch.backends.cpu.get_cpu_capability(),
-    }
+    measured = measure(model, what, seconds=seconds, threads=threads, device=device)
     if json:
-        print_json({"model": model, **machine, "results": results})
+        print_json(measured)
         return
-    print("{} on {device}, {threads} threads, {vector_units}".format(model, **machine))
+    print("{model} on {device}, {threads} threads, {vector_units}".format(**measured))
+    results = measured["results"]
     for table in TABLES:
         rows = {name: row for name, row in results.items() if name.split()[0] == table}
         if rows:

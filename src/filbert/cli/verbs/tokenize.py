@@ -24,6 +24,7 @@ def tokenize(
     ] = None,
 ) -> None:
     """Show the tokens of texts as they are, without a model's cleaning: one JSON object a line."""
+    from filbert.api import tokenize as tokens_of
     from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.texts import characters_in, chunks, read_texts, text_of
 
@@ -33,15 +34,5 @@ def tokenize(
     )
     texts = (text_of(row) for row in read_texts(file, names))
     for chunk in chunks(texts, characters_in):
-        for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):
-            assert encoding.offsets is not None and encoding.words is not None
-            answer = {
-                "tokens": tokenizer.tokens(encoding.input_ids),
-                "ids": encoding.input_ids.tolist(),
-                "offsets": encoding.offsets.tolist(),
-                "words": [None if word < 0 else word for word in encoding.words.tolist()],
-                "token_type_ids": encoding.token_type_ids.tolist(),
-                "num_tokens": encoding.num_tokens,
-                "truncated": encoding.truncated,
-            }
-            print(json.dumps(answer, ensure_ascii=False))
+        for tokens in tokens_of(tokenizer, chunk, max_length=max_length):
+            print(json.dumps(tokens, ensure_ascii=False))
