@@ -43,10 +43,11 @@ from runs import add_results_options, append, machine
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import characters_in, chunks, read_texts, text_of
+from filbert.data.texts import chunks, read_texts, text_of
 from filbert.inference.bulk import Answers, Vectors, Work, carry_out, local_engine, unfinished
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
+from filbert.text.tokenizer import characters_in
 from sides.agreement import cosines
 
 # Rows that are looked at beside the same text alone.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import filbert
-from filbert.data.findings import Report
+from filbert.data.doctor import Report
 
 ROOT = Path(__file__).parents[1]
 

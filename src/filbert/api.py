@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from filbert import keywords
-    from filbert.data.findings import Report
-    from filbert.data.texts import Text
+    from filbert.data.doctor import Report
     from filbert.inference.predictor import Predictor
-    from filbert.text.tokenizer import Tokenizer
+    from filbert.text.tokenizer import Text, Tokenizer
     from filbert.train.replay import Replay
 
 P = ParamSpec("P")
@@ -420,7 +419,7 @@ def check(
     """
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import check_name, task_class
-    from filbert.tasks.rows import RowCheck
+    from filbert.tasks.rows import row_check
 
     check_name(task)
     rows = {"train": data, "dev": dev, "test": test}
@@ -435,7 +434,7 @@ def check(
             max_length = max_length or tokenizer.max_length
         return check_rows(
             [(name, path) for name, path in files.items() if path is not None],
-            RowCheck(checked),
+            row_check(checked),
             chosen.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,

@@ -11,14 +11,13 @@ from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import check
-from filbert.data.findings import Report
+from filbert.data.doctor import Report, check
 from filbert.data.records import Row
 from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
 from filbert.tasks.base import Prediction, TaskOptions, task_class
-from filbert.tasks.rows import RowCheck, read_task_rows
+from filbert.tasks.rows import read_task_rows, row_check
 from filbert.train.finetune import finetune
 from filbert.train.linear import TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.log import say
@@ -36,7 +35,7 @@ def check_sample(model: str) -> Report:
     task = task_class("classification").from_options(TaskOptions(), ColumnNames())
     return check(
         list(SPLITS.items()),
-        RowCheck(task),
+        row_check(task),
         ColumnNames(),
         tokenizer=tokenizer,
         max_length=OPTIONS["max_length"],

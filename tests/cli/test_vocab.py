@@ -66,7 +66,7 @@ def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
     empty.write_text("\n \n")
     out = tmp_path / "v"
     for file, message in (
-        (latin, r"latin.txt:2: byte 11 .* not UTF-8"),
+        (latin, r"latin.txt:2: the byte 0xEF is not UTF-8"),
         (empty, "empty.txt: no text in it"),
         (tmp_path / "none.txt", "no such file"),
         ("-", "Standard input"),

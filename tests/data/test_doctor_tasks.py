@@ -107,12 +107,12 @@ CASES = {
     ),
     "an answer that is not at its offset, a row each": Case(
         "span_qa", "train.jsonl", lines(PAIR, MOVED), "error", "answer_offset",
-        "Answers that do not stand in the context at their answer_start: "
+        "Answers that are not in the context at their answer_start: "
         "train.jsonl:2: question q2.",
     ),
     "an answer that is not at its offset, SQuAD's format": Case(
         "span_qa", "train.json", squad(PAIR, MOVED), "error", "answer_offset",
-        "Answers that do not stand in the context at their answer_start: "
+        "Answers that are not in the context at their answer_start: "
         f"train.json:{MOVED_LINE}: question q2.",
     ),
     "an answer lost because no window holds it": Case(

@@ -99,8 +99,8 @@ def test_where_no_label_is_read_the_columns_need_not_be_there(tmp_path):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"merge_labels": ("a",)}, "--merge-labels needs a name for the label; pass one with --as"),
-        ({"merge_as": "x"}, "--as names the label that columns are merged into; name them with"),
+        ({"merge_labels": ("a",)}, "--as the label that they become; give both"),
+        ({"merge_as": "x"}, "--as the label that they become; give both"),
         ({"merge_labels": (), "merge_as": "x"}, "--merge-labels names nothing"),
         (
             {"merge_labels": ("a", "b", "a"), "merge_as": "x"},

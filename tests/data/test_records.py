@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from filbert.data import streams
-from filbert.data.records import ExpectedRows, Row, column_names, file_digest, read_rows
+from filbert.data.records import Row, column_names, expected_rows, file_digest, read_rows
 from filbert.errors import ConfigError, InputError
 
 
@@ -86,11 +86,17 @@ def test_any_other_file_is_one_text_a_line_and_a_blank_line_is_an_empty_text(tmp
     assert values(put(tmp_path, "noname", "x\n")) == [{"text": "x"}]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_compressed_files_are_read_as_they_are(tmp_path, suffix):
+PACKERS = {
+    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_compressed_files_are_read_whatever_their_name(tmp_path, suffix):
     content = ("text,label\n" + "some text,1\n" * 5000).encode()
-    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}[suffix]
+    pack = PACKERS[suffix]
     one, two = content[:20_003], content[20_003:]
+    assert len(values(put(tmp_path, "b.csv", pack(content)))) == 5000
     path = put(tmp_path, "a.csv" + suffix, pack(one) + pack(two))
     rows = values(path)
     assert len(rows) == 5000 and rows[-1] == {"text": "some text", "label": "1"}
@@ -189,48 +195,24 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
     ("name", "content", "sentence"),
     [
         ("a.csv", 'text,label\n"a\nb",1\nc\n', "a.csv:4: 1 fields, but the header names 2."),
-        (
-            "a.csv",
-            "text,label\na,b,1\n",
-            "a.csv:2: 3 fields, but the header names 2",
-        ),
-        (
-            "a.tsv",
-            "text\tlabel\na\tb\t1\n",
-            "a.tsv:2: 3 fields, but the header names 2",
-        ),
+        ("a.tsv", "text\tlabel\na\tb\t1\n", "a.tsv:2: 3 fields, but the header names 2"),
         ("a.csv", 'text,label\na,1\n"b\nc","d\ne\nf,3\n', "a.csv:3: a quote opens in the row"),
         ("a.csv", 'text,label\n"b" c,2\n', "a.csv:2: not a CSV row"),
         ("a.csv", "text,label\na\rb,2\n", "a.csv:2: not a CSV row, new-line character"),
         ("a.csv", "text,text\na,2\n", 'a.csv:1: the header names the column "text" twice'),
-        (
-            "a.csv",
-            b"text,label\na,1\nb\xe9,2\n",
-            "a.csv:3: byte 16 of the file (from 0) is 0xE9, not UTF-8",
-        ),
-        (
-            "a.txt",
-            b"\xef\xbb\xbfa\nb\xe9\n",
-            "a.txt:2: byte 6 of the file (from 0) is 0xE9, not UTF-8",
-        ),
-        ("a.csv", "text,label\na,1\nb\0c,2\n", "a.csv:3: a NUL character at column 2"),
-        ("a.txt", "one\n\0\n", "a.txt:2: a NUL character at column 1"),
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', "a.jsonl:2: broken JSON at column"),
+        ("a.csv", b"text,label\na,1\nb\xe9,2\n", "a.csv:3: the byte 0xE9 is not UTF-8"),
+        ("a.txt", b"\xef\xbb\xbfa\nb\xe9\n", "a.txt:2: the byte 0xE9 is not UTF-8"),
+        ("a.csv", "text,label\na,1\nb\0c,2\n", "a.csv:3: a NUL character"),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', "a.jsonl:2: broken JSON: Expecting value"),
         ("a.jsonl", '["a"]\n', "a.jsonl:1: a JSON value of type list. JSON Lines"),
-        ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl:1: JSON that cannot be read"),
+        ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl:1: broken JSON: maximum recursion"),
         ("a.jsonl", '{"text": "a"}\n{"text": null}\n', 'a.jsonl:2: "text" is missing (null)'),
         ("a.jsonl", '{"text": 5}\n', 'a.jsonl:1: "text" holds a value of type int; expected a'),
         ("a.jsonl", '{"text": "a\\u0000"}\n', 'a.jsonl:1: "text" holds a NUL'),
         ("a.jsonl", '{"text": "a"}\n{"texd": "b"}\n', 'a.jsonl:2: no column "text"; the columns'),
-        ("a.csv.gz", b"text\nx\n", "a.csv.gz: not a gzip file, in spite of its name"),
-        ("a.csv.xz", b"text\nx\n", "a.csv.xz: not a xz file, in spite of its name"),
-        ("a.csv.zst", b"text\nx\n", "a.csv.zst: not a zstd file, in spite of its name"),
-        ("a.csv", gzip.compress(b"x\n", mtime=0), "a.csv: not text but gzip data; give it a name"),
         ("a.csv", b"PK\x03\x04rest", "a.csv: not text but a ZIP archive"),
-        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv:1: not text but UTF-16 text"),
-        ("a.csv.bz2", bz2.compress(b"text\nx\n"), "a.csv.bz2: not text but bzip2 data"),
-        ("a.parquet", b"text\nx\n", "a.parquet: not a Parquet file, in spite of its name"),
-        ("a.parquet.gz", b"", "a.parquet.gz: Parquet inside gzip cannot be read in pieces"),
+        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv: not text but UTF-16 text"),
+        ("a.parquet", b"text\nx\n", "a.parquet: not a Parquet file, or a damaged one"),
     ],
 )
 def test_a_file_gone_wrong_is_named_by_file_and_line(tmp_path, name, content, sentence):
@@ -256,11 +238,10 @@ def test_parquet_without_texts_is_refused(tmp_path, columns, sentence):
 def test_a_stream_that_breaks_off_is_refused_after_its_good_rows(tmp_path, suffix):
     rng = random.Random(0)
     lines = "".join(f'{{"text": "{rng.random()}"}}\n' for _ in range(20_000))
-    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}[suffix]
-    packed = pack(lines.encode())
+    packed = PACKERS[suffix](lines.encode())
     path = put(tmp_path, "a.jsonl" + suffix, packed[: len(packed) * 2 // 3])
     good = 0
-    with pytest.raises(InputError, match="breaks off or is damaged near this line. Reading stops"):
+    with pytest.raises(InputError, match=r"is cut off or damaged\. .* Reading stops at line 1"):
         for _ in read_rows(path):
             good += 1
     assert 10_000 < good < 14_000
@@ -270,7 +251,7 @@ def test_a_stream_that_breaks_off_is_refused_after_its_good_rows(tmp_path, suffi
 def test_a_line_of_ten_megabytes_is_refused(tmp_path, suffix):
     head = b'{"text": "ok"}\n' if suffix == "jsonl" else b"text\n"
     path = put(tmp_path, "a." + suffix, head + b"x" * 10_000_000 + b"\nok\n")
-    expected = f"a.{suffix}:2: a line of 10,000,000 characters; the limit is 4,194,304"
+    expected = f"a.{suffix}:2: a line of more than 4,194,304 characters"
     assert expected in refused(path)
 
 
@@ -282,7 +263,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows == [{"text": "last"}] and peak < 60 * 2**20
-    assert "a.csv.gz:2: a line of more than 16,777,216 bytes" in str(errors[0])
+    assert "a.csv.gz:2: a line of more than 4,194,304 characters" in str(errors[0])
 
 
 def test_a_field_within_the_limit_is_read_and_an_open_quote_ends_at_it(tmp_path):
@@ -334,19 +315,16 @@ def test_small_blocks_change_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("first", "problem"),
     [
-        (b"te\xffxt,label", "a.csv:1: byte 2 of the file"),
+        (b"te\xffxt,label", "a.csv:1: the byte 0xFF is not UTF-8"),
         (b"te\0xt,label", "a.csv:1: a NUL character"),
-        (b"x" * 5_000_000, "a.csv:1: a line of 5,000,000 characters"),
+        (b"x" * 5_000_000, "a.csv:1: a line of more than 4,194,304 characters"),
         (b'"text"x,label', "a.csv:1: not a CSV row"),
     ],
 )
 def test_behind_a_bad_header_line_no_row_is_taken_for_the_header(tmp_path, first, problem):
     path = put(tmp_path, "a.csv", first + b"\na,b\nc,d\n")
-    errors: list[InputError] = []
-    assert list(read_rows(path, on_error=errors.append)) == []
-    (error,) = map(str, errors)
-    assert problem in error and error.endswith("Without a header no row can be read.")
     assert problem in refused(path)
+    assert problem in refused(path, on_error=lambda error: None)
 
 
 def test_rows_that_are_closed_keep_no_file_open(tmp_path):
@@ -367,31 +345,17 @@ def test_rows_that_are_closed_keep_no_file_open(tmp_path):
     assert not is_open() and caught.value.__traceback__ is not None
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.csv.gz"])
-def test_lines_that_end_with_cr_only_are_named_as_the_cause(tmp_path, name):
-    content = b"text,label\ra,1\rb,2\r"
-    path = put(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
-    assert f"{name}: ends its lines with CR only; convert it" in refused(path)
+def test_a_pipe_is_refused_where_a_file_is_read_twice(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    for look in (column_names, file_digest):
+        with pytest.raises(InputError, match="a.csv: a pipe; this file is read more than once"):
+            look(tmp_path / "a.csv")
 
 
-def test_a_file_that_was_packed_twice_is_said_to_be(tmp_path):
-    content = gzip.compress(gzip.compress(b"text\na\n"))
-    for name in ("a.csv.gz.gz", "a.csv.gz", "a.csv.xz.gz"):
-        assert f"{name}: packed twice; unpack it once." in refused(put(tmp_path, name, content))
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
-def test_a_pipe_is_refused_where_a_file_is_read_twice(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    assert f"{name}: a pipe or a device" in refused(tmp_path / name)
-    with pytest.raises(InputError, match="use - for a stream"):
-        file_digest(tmp_path / name)
-
-
-def test_a_pipe_of_texts_is_read(tmp_path):
-    path = tmp_path / "a.txt"
+def test_a_pipe_is_read(tmp_path):
+    path = tmp_path / "a.csv"
     os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(b"one\ntwo\n",))
+    writer = threading.Thread(target=path.write_bytes, args=(b"text\none\ntwo\n",))
     writer.start()
     assert [row.values["text"] for row in read_rows(path)] == ["one", "two"]
     writer.join()
@@ -451,15 +415,9 @@ def test_a_long_text_repeated_by_a_dictionary_does_not_fill_the_memory(tmp_path)
     assert peak < 100 * 2**20
 
 
-def test_a_parquet_value_that_python_cannot_hold_is_a_bad_row(tmp_path):
-    at = pyarrow.array([0, 2**62, 0], pyarrow.timestamp("us"))
-    raw = pyarrow.array([b"good", b"b", b"c\xff"])
-    text = pyarrow.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
-    errors: list[InputError] = []
-    rows = values(write(tmp_path, text=text, at=at), on_error=errors.append)
-    assert [row["text"] for row in rows] == ["good"]
-    assert 'a.parquet:2: "at" holds a value of type timestamp[us] that' in str(errors[0])
-    assert 'a.parquet:3: "text" holds a value of type string that' in str(errors[1])
+def test_a_parquet_value_that_python_cannot_hold_ends_the_rows(tmp_path):
+    at = pyarrow.array([2**62], pyarrow.timestamp("us"))
+    assert "a.parquet:1: Parquet data near this row" in refused(write(tmp_path, text=["a"], at=at))
 
 
 def test_a_parquet_column_name_that_stands_twice_is_refused(tmp_path):
@@ -482,31 +440,29 @@ def test_a_parquet_column_name_that_stands_twice_is_refused(tmp_path):
 def test_a_json_array_or_a_spread_out_object_is_told_what_json_lines_are(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_text(content)
-    with pytest.raises(InputError, match="a.json:1: broken JSON .* one object a line"):
+    with pytest.raises(InputError, match="a.json:1: broken JSON.* one object a line"):
         read_rows(path, required=["text"])
 
 
 # How many rows there will be
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, zstandard.compress])
-def test_the_rows_are_estimated_from_the_share_of_bytes_that_is_read(tmp_path, monkeypatch, pack):
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
+def test_the_rows_are_estimated_from_the_share_of_bytes_that_is_read(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(streams, "_BLOCK", 2**14)
     num_rows = 20_000
     content = b"".join(b"%x the film\n" % (n * 2654435761 % 2**60) for n in range(num_rows))
-    ending = {bytes: "", gzip.compress: ".gz", lzma.compress: ".xz"}.get(pack, ".zst")
-    path = put(tmp_path, "a.txt" + ending, pack(content))
-    expected = ExpectedRows(path)
-    assert expected.after(0) is None
+    path = put(tmp_path, "a.txt" + suffix, PACKERS.get(suffix, bytes)(content))
+    expected = expected_rows(path)
+    assert expected(0) is None
     rows = read_rows(path)
     for _ in range(num_rows // 2):
         next(rows)
     # Blocks, and the decompressors' own buffers of up to 128 KB, are read ahead.
-    assert expected.after(num_rows // 2) == pytest.approx(num_rows, rel=0.5)
+    assert expected(num_rows // 2) == pytest.approx(num_rows, rel=0.5)
     assert sum(1 for _ in rows) == num_rows // 2
-    assert expected.after(num_rows) >= num_rows
+    assert expected(num_rows) >= num_rows
 
 
-def test_parquet_has_an_exact_number_of_rows_and_standard_input_none(tmp_path):
-    assert ExpectedRows(write(tmp_path, text=["a"] * 70)).after(0) == 70
-    assert ExpectedRows("-").after(100) is None
+def test_parquet_has_an_exact_number_of_rows(tmp_path):
+    assert expected_rows(write(tmp_path, text=["a"] * 70))(0) == 70

@@ -14,7 +14,7 @@ from filbert.tasks.base import (
     task_names,
     task_to_dict,
 )
-from filbert.tasks.rows import RowCheck, row_texts
+from filbert.tasks.rows import row_check, row_texts
 from filbert.text.clean import Cleaning
 
 NAMES = ColumnNames()
@@ -89,7 +89,7 @@ def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):
     seen, plain = (
         check(
             [("train", path)],
-            RowCheck(kind.from_options(TaskOptions(clean=clean), NAMES)),
+            row_check(kind.from_options(TaskOptions(clean=clean), NAMES)),
             NAMES,
             tokenizer=tiny,
             max_length=9,

@@ -73,8 +73,8 @@ def test_what_filbert_json_keeps_makes_the_same_task_again(name):
     ("columns", "words"),
     [
         ({"merge_labels": ("a", "b"), "merge_as": "x"}, "--merge-labels is for classification; "),
-        ({"label_columns": ("a", "b")}, "--label-columns is for multi-label classification; "),
-        ({"merge_as": "x"}, "--as names the label"),
+        ({"label_columns": ("a", "b")}, "--label-columns is for classification; "),
+        ({"merge_as": "x"}, "--as the label that they become; give both"),
     ],
 )
 def test_a_task_without_classes_refuses_label_columns(name, columns, words):

@@ -155,7 +155,7 @@ def test_windows_equal_googles_spans(tiny):
 
 def test_a_long_first_text_is_cut_or_refused_and_never_silently(tiny):
     pair = ("the " * 30, "film was good")
-    with pytest.raises(InputError, match="30 tokens"):
+    with pytest.raises(InputError, match="fills the 20 tokens"):
         tiny.windows([pair], max_length=20, stride=5)
     (windows,) = tiny.windows([pair], max_length=20, stride=5, max_first=10)
     assert len(windows) == 1 and windows[0].truncated

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from filbert.cli.arguments import Backend, Device, MaxLength, MaxTokens, Precision
 from filbert.cli.flags import STDIO
 from filbert.cli.output import output, refuse_own_source
-from filbert.data.records import ExpectedRows, Row
+from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
-from filbert.data.texts import Text, holds_text
+from filbert.data.texts import holds_text
 from filbert.errors import ConfigError
+from filbert.text.tokenizer import Text
 from filbert.train.log import progress_bar
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def work_through(
 
     with (
         _answers(out, work, flags, source=source) as answers,
-        Counts(verb, work.predictor.max_length, expected_rows(source)) as counts,
+        Counts(verb, work.predictor.max_length, _expected(source)) as counts,
         _engine(flags, job, work, counts, ahead=is_regular(source)) as engine,
     ):
         for entry in answers.entries:
@@ -189,7 +190,7 @@ def answer_texts(
         out: Where the lines go.
     """
     with (
-        Counts(verb, predictor.max_length, expected_rows(source)) as counts,
+        Counts(verb, predictor.max_length, _expected(source)) as counts,
         output(out) as stream,
     ):
         counted = counts.rows(rows, lambda row: [row.values["text"]])
@@ -200,9 +201,9 @@ def answer_texts(
             yield answer
 
 
-def expected_rows(source: str) -> Callable[[int], int | None]:
+def _expected(source: str) -> Callable[[int], int | None]:
     """Return a function from the rows read so far to the number of all rows, None if unknown."""
-    return ExpectedRows(source).after if is_regular(source) else lambda rows: None
+    return expected_rows(source) if is_regular(source) else lambda rows: None
 
 
 class Counts:
@@ -211,7 +212,7 @@ class Counts:
     Args:
         verb: Name for the progress bar.
         max_length: Tokens that a text is truncated to.
-        expected: See `expected_rows`.
+        expected: Returns the number of all rows from the rows read so far, None if unknown.
     """
 
     def __init__(self, verb: str, max_length: int, expected: Callable[[int], int | None]) -> None:

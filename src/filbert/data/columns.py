@@ -1,4 +1,4 @@
-"""Which column of a file is which, under the names that all tasks share."""
+"""Names of columns: the user's, those of a recorded run, and those recognised by content."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from filbert.data.labels import Merge, listed, merge_labels
+from filbert.data.labels import Merge
 from filbert.data.records import WITH_COLUMNS, Row, column_names, read_rows
-from filbert.data.streams import OnError, kind_of, shown
+from filbert.data.streams import OnError, shown, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are looked at to recognise columns.
@@ -68,7 +68,7 @@ class ColumnNames:
 
     @staticmethod
     def recorded(options: Mapping[str, Any]) -> ColumnNames:
-        """The names among recorded options, where tuples have become lists."""
+        """Return the names among recorded options, where tuples have become lists."""
         named: dict[str, Any] = {}
         for field in fields(ColumnNames):
             value = options.get(field.name, field.default)
@@ -76,7 +76,7 @@ class ColumnNames:
         return ColumnNames(**named)
 
     def or_recorded(self, options: Mapping[str, Any], path: str | Path) -> ColumnNames:
-        """These names; where the user gave none, those of a recorded training run.
+        """Return these names; where the user gave none, those of a recorded training run.
 
         The recorded names are left out unless the file has the recorded columns of the texts.
 
@@ -84,50 +84,39 @@ class ColumnNames:
             options: The recorded options by flat name.
             path: The file that is to be read.
         """
-        recorded = ColumnNames.recorded(options)
-        changes = {
-            field.name: getattr(recorded, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) == field.default
-        }
-        merged = replace(self, **changes)
-        if str(path) == "-" or kind_of(path)[0] not in WITH_COLUMNS or merged == self:
+        given = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+        merged = replace(ColumnNames.recorded(options), **given)
+        if not has_columns(path) or merged == self:
             return self
         inputs = ("text", "text_pair", "tokens", "question", "context", "choices")
-        wanted = {name for name in map(merged.given, inputs) if name is not None}
-        wanted |= {*(merged.choice_columns or ())}
+        wanted = {*map(merged.given, inputs), *(merged.choice_columns or ())} - {None}
         with suppress(InputError):
             if wanted <= {*column_names(path, merged.separator, merged.encoding)}:
                 return merged
         return self
 
     def own(self, name: str) -> str:
-        """The file's own name of a standard column."""
+        """Return the file's own name of a standard column."""
         return self.given(name) or name
 
     def given(self, name: str) -> str | None:
-        """The same if the user has named it, else None."""
-        flag = "label" if name == "labels" else name
-        given: str | None = getattr(self, f"{flag}_column")
-        return given
+        """Return the same if the user has named it, else None."""
+        own: str | None = getattr(self, f"{'label' if name == 'labels' else name}_column")
+        return own
 
     @property
     def merge(self) -> Merge | None:
         """The columns that are merged into one label, if any.
 
         Raises:
-            ConfigError: columns without a name, a name without columns, or either is malformed.
+            ConfigError: Columns without a name, a name without columns, or either is malformed.
         """
         if self.merge_labels is None and self.merge_as is None:
             return None
-        if self.merge_labels is None:
+        if self.merge_labels is None or self.merge_as is None:
             raise ConfigError(
-                "--as names the label that columns are merged into; name them with --merge-labels."
-            )
-        if self.merge_as is None:
-            raise ConfigError(
-                "--merge-labels needs a name for the label; pass one with --as, such as "
-                "--as malicious."
+                "--merge-labels names 0/1 columns, and --as the label that they become; give both, "
+                "as in --merge-labels toxic,insult --as malicious."
             )
         if self.label_column is not None:
             raise ConfigError(
@@ -136,41 +125,38 @@ class ColumnNames:
         return Merge(tuple(self.merge_labels), self.merge_as)
 
     def refuse_label_columns(self, instead: str) -> None:
-        """For tasks whose labels are no names.
+        """Refuse 0/1 columns, for tasks whose labels are no names.
 
         Args:
-            instead: a sentence on what their rows hold.
+            instead: What their rows hold.
 
         Raises:
-            ConfigError: labels are to be made of 0/1 columns.
+            ConfigError: Labels are to be made of 0/1 columns.
         """
         if self.label_columns or self.merge:
-            given = "--merge-labels is for" if self.merge else "--label-columns is for multi-label"
-            raise ConfigError(f"{given} classification; {instead}.")
+            option = "--merge-labels" if self.merge else "--label-columns"
+            raise ConfigError(f"{option} is for classification; {instead}.")
 
     def declared_labels(
         self, labels: Sequence[str] | None, *, multilabel: bool
     ) -> tuple[str, ...] | None:
-        """The labels in order, as far as options say them: `labels` itself, the 0/1 columns, or the
-        two that merged columns make.
+        """Return the labels in order, as far as options name them.
+
+        They are `labels`, the 0/1 columns, or the two that merged columns make.
 
         Raises:
-            ConfigError: one of them is given twice, or both are.
+            ConfigError: Two options name the labels, or one label is named twice.
         """
         merge = self.merge
-        if merge and (labels or self.label_columns or multilabel):
+        if bool(merge) + bool(labels) + bool(self.label_columns) > 1 or (merge and multilabel):
             raise ConfigError(
-                f"--merge-labels makes the labels {listed(merge.labels)}, one a row; leave out "
-                "--labels, --label-columns and --multilabel."
+                "--labels, --label-columns and --merge-labels all name the labels; give one of "
+                "them. --merge-labels excludes --multilabel."
             )
-        if labels and self.label_columns:
-            raise ConfigError(
-                "--labels and --label-columns name the labels twice; give one of them."
-            )
-        found = tuple(merge.labels if merge else labels or self.label_columns or ())
-        if len(set(found)) < len(found):
-            raise ConfigError(f"the labels {list(found)} name one label twice.")
-        return found or None
+        names = tuple(merge.labels if merge else labels or self.label_columns or ())
+        if len(set(names)) < len(names):
+            raise ConfigError(f"The labels {list(names)} name one label twice.")
+        return names or None
 
     def read(
         self,
@@ -181,17 +167,17 @@ class ColumnNames:
         extra: Sequence[str] = (),
         on_error: OnError | None = None,
     ) -> Iterator[Row]:
-        """The rows of a file under the standard names; see `read_rows`.
+        """Return the rows of a file under the standard names; see `read_rows`.
 
         A required `label` comes from the columns of `merge_labels` where these are given.
 
         Args:
             path: CSV, TSV, JSON Lines, Parquet or one text a line; "-" for standard input.
-            required: standard names that must be there.
-            optional: standard names that are read where they are there; required once the user
+            required: Standard names that must be there.
+            optional: Standard names that are read where they are there; required once the user
                 has named their column.
-            extra: the file's own names of further columns that must be there.
-            on_error: as for `read_rows`.
+            extra: The file's own names of further columns that must be there.
+            on_error: As for `read_rows`.
         """
         named = [name for name in optional if self.given(name) is not None]
         merge = self.merge if "label" in required else None
@@ -206,9 +192,12 @@ class ColumnNames:
             encoding=self.encoding,
             on_error=on_error,
         )
-        if merge is None:
-            return rows
-        return merge_labels(rows, merge, keep=extra, on_error=on_error)
+        return rows if merge is None else merge.rows(rows, keep=extra, on_error=on_error)
+
+
+def has_columns(path: str | Path) -> bool:
+    """Return whether a path is a file in a format with columns."""
+    return str(path) != "-" and suffix_of(path) in WITH_COLUMNS
 
 
 # Columns recognised by their content
@@ -238,17 +227,17 @@ def recognised(
     Raises:
         InputError: Several columns may be meant.
     """
-    if str(path) == "-" or kind_of(path)[0] not in WITH_COLUMNS:
+    if not has_columns(path):
         return names
-    known = [*column_names(path, names.separator, names.encoding)]
+    known = column_names(path, names.separator, names.encoding)
     wants_text = names.own("text") == "text" and "text" not in known
     has_label = names.label_column or names.label_columns or names.merge_labels
     wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
-    if not wants_text and not wants_label or len(known) < num_texts + bool(label):
-        return names
     given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
-    if not given <= {*known}:
-        return names  # the reader says which one is missing
+    is_clear = not wants_text and not wants_label
+    # The reader says which of the given columns is missing.
+    if is_clear or len(known) < num_texts + bool(label) or not given <= {*known}:
+        return names
     rows = read_rows(
         path, separator=names.separator, encoding=names.encoding, on_error=lambda _: None
     )
@@ -262,28 +251,28 @@ def recognised(
     texts = _longest_texts(columns, num_texts) if wants_text else []
     rest = {name: values for name, values in columns.items() if name not in texts}
     labels = [n for n, v in rest.items() if (_is_class if label == "class" else _is_score)(v)]
-    too_many = len(texts) > num_texts or (wants_label and len(labels) > 1)
-    if too_many or (wants_text and len(texts) < num_texts) or (wants_label and not labels):
-        raise _unclear(path, known, texts if wants_text else None, labels if wants_label else None)
-    found: dict[str, Any] = {}
+    if (wants_text and len(texts) != num_texts) or (wants_label and len(labels) != 1):
+        roles = ({"text": texts} if wants_text else {}) | ({"label": labels} if wants_label else {})
+        raise _unclear(path, known, roles)
+    columns_by_role: dict[str, Any] = {}
     if wants_text:
-        found |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
+        columns_by_role |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
     if wants_label:
-        found["label_column"] = labels[0]
-    return replace(names, **found)
+        columns_by_role["label_column"] = labels[0]
+    return replace(names, **columns_by_role)
 
 
-def recognition_line(given: ColumnNames, found: ColumnNames) -> str:
-    """Describe the columns that `recognised` found, for the user."""
+def recognition_line(given: ColumnNames, used: ColumnNames) -> str:
+    """Describe the columns that `recognised` added, for the user."""
     roles = {"text_column": "text", "text_pair_column": "second text", "label_column": "label"}
-    new = {role: getattr(found, name) for name, role in roles.items()}
+    new = {role: getattr(used, name) for name, role in roles.items()}
     new = {role: own for role, own in new.items() if own not in vars(given).values()}
-    said = " and ".join(f'"{printable(own, 40)}" as {role}' for role, own in new.items())
-    return f"Using column {said}."
+    named = " and ".join(f'"{printable(own, 40)}" as {role}' for role, own in new.items())
+    return f"Using column {named}."
 
 
 def _longest_texts(columns: Mapping[str, Sequence[Any]], count: int) -> list[str]:
-    """The columns with the longest strings: `count` of them, or more if others are as long."""
+    """Return the `count` columns with the longest strings, or more if others are as long."""
     lengths = {
         name: fmean(map(len, values))
         for name, values in columns.items()
@@ -292,15 +281,13 @@ def _longest_texts(columns: Mapping[str, Sequence[Any]], count: int) -> list[str
     # Addresses and ids may be longer than the texts, but have no blanks.
     with_blanks = [n for n in lengths if fmean(" " in text for text in columns[n]) > 0.5]
     ranked = sorted(with_blanks or lengths, key=lambda name: -lengths[name])
-    if len(ranked) <= count:
-        return sorted(ranked, key=[*columns].index)
     others = [name for name in ranked[count:] if 2 * lengths[name] > lengths[ranked[count - 1]]]
     others = [name for name in others if not _is_class(columns[name])]
     return sorted([*ranked[:count], *others], key=[*columns].index)
 
 
 def _is_class(values: Sequence[Any]) -> bool:
-    """Whether few values repeat."""
+    """Return whether few values repeat."""
     if not all(isinstance(value, str | int | float) for value in values):
         return False
     distinct, numbers = len({*values}), _numbers(values)
@@ -310,14 +297,13 @@ def _is_class(values: Sequence[Any]) -> bool:
 
 
 def _is_score(values: Sequence[Any]) -> bool:
-    """Whether the values are numbers that do not just count the rows."""
+    """Return whether the values are numbers that do not just count the rows."""
     numbers = _numbers(values)
-    counts = all(b - a == 1 for a, b in pairwise(numbers))
-    return len({*numbers}) > 1 and not counts
+    return len({*numbers}) > 1 and not all(b - a == 1 for a, b in pairwise(numbers))
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
-    """The values as numbers; [] if one of them is none."""
+    """Return the values as numbers; [] if one of them is none."""
     try:
         return [float(value) for value in values if not isinstance(value, bool)]
     except (TypeError, ValueError):
@@ -325,16 +311,11 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def _unclear(
-    path: str | Path,
-    known: Sequence[str],
-    texts: Sequence[str] | None,
-    labels: Sequence[str] | None,
+    path: str | Path, known: Sequence[str], candidates: Mapping[str, Sequence[str]]
 ) -> InputError:
-    """The error for columns that cannot be distinguished; None for those that are clear."""
+    """Return the error for roles with no candidate, or with several."""
     problems, flags = [], []
-    for role, names in (("text", texts), ("label", labels)):
-        if names is None:
-            continue
+    for role, names in candidates.items():
         some = " or ".join(f'"{printable(name, 30)}"' for name in names[:8])
         problems.append(f"the {role} may be {some}" if some else f"none looks like a {role}")
         flags.append(f"--{role}-column {shlex.quote(names[0]) if names else 'NAME'}")

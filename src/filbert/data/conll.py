@@ -14,19 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.data.columns import ColumnNames
-from filbert.data.records import WITH_COLUMNS, Row, column_names, guarded, read_rows
+from filbert.data.columns import ColumnNames, has_columns
+from filbert.data.records import WITH_COLUMNS, Row, guarded
 from filbert.data.streams import (
-    MAX_FIELD,
     BadRow,
     BadRowReporter,
     Lines,
     OnError,
-    kind_of,
     require_file,
     shown,
+    suffix_of,
 )
-from filbert.errors import InputError, printable
+from filbert.errors import InputError
 from filbert.text.tokenizer import UNSPACED, Encoding
 
 # CoNLL columns
@@ -43,12 +42,12 @@ _FIRST_LINES = 200
 
 
 def is_conll(path: str | Path, *, labelled: bool) -> bool:
-    """Whether a file holds CoNLL columns: by its name, or by its first lines.
+    """Return whether a file holds CoNLL columns: by its name, or by its first lines.
 
     Those have equally many columns (sentences are not of one length) and end, if no tags are wanted
     or in a .tsv, in O, B-PER and the like.
     """
-    kind = kind_of(path)[0]
+    kind = suffix_of(path)
     if kind in SUFFIXES:
         return True
     if str(path) == "-" or (kind in WITH_COLUMNS and kind != ".tsv"):
@@ -69,16 +68,17 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
 def read_conll(
     path: str | Path, *, labelled: bool = True, on_error: OnError | None = None
 ) -> Iterator[Row]:
-    """A row per sentence: `tokens`, `tags` and `lines` (the line of every word); `Row.line` is the
-    first of them. The file is checked before this returns.
+    """Return a row per sentence: `tokens`, `tags` and `lines`, the line of every word.
+
+    `Row.line` is the first of them.
 
     Args:
-        path: of the file; compressed or not.
-        labelled: if not, one column will do and no `tags` are read.
-        on_error: receives each bad sentence instead of it being raised.
+        path: Of the file; compressed or not.
+        labelled: If not, one column will do and no `tags` are read.
+        on_error: Receives each bad sentence instead of it being raised.
 
     Raises:
-        InputError: no such file, no sentence in it, or a bad one without `on_error`.
+        InputError: No such file, no sentence in it, or a bad one without `on_error`.
     """
     require_file(path, once=not labelled)
     report = BadRowReporter(on_error)
@@ -87,38 +87,31 @@ def read_conll(
 
 
 def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
-    lines = Lines(path)
-    words: list[list[str]] = []  # the columns of each word
-    numbers: list[int] = []
-    size = width = 0  # characters of the words; columns of the line before
-    problem: str | None = None
-    for number, line in chain(enumerate(lines, 1), [(0, "")]):
-        damage = lines.bad.pop(number, None)
-        content = line.rstrip(_BLANKS)
-        if damage is None and (not content or content.startswith("-DOCSTART-")):
-            if problem is not None:
-                report(BadRow(problem))
-            elif words:
-                values: dict[str, Any] = {"tokens": [word[0] for word in words], "lines": numbers}
-                if labelled:
-                    values["tags"] = [sys.intern(word[-1]) for word in words]
-                yield Row(values, str(path), numbers[0])
-            words, numbers, size, width, problem = [], [], 0, 0, None
-        elif problem is None:
-            columns = _columns(content)
-            damage = damage or _damage(columns, width, labelled)
-            width = len(columns)
-            size += len(columns[0]) + 1
-            if damage is None and (len(words) == MAX_WORDS or size > MAX_FIELD):
-                damage = (
-                    f"the sentence from line {numbers[0]} on has more than {MAX_WORDS:,} words or "
-                    f"{MAX_FIELD:,} characters. Put a blank line between sentences."
-                )
-            if damage is not None:
-                problem, words, numbers = f"{shown(path)}:{number}: {damage}", [], []
-            else:
-                words.append(columns if labelled else columns[:1])
-                numbers.append(number)
+    with closing(Lines(path)) as lines:
+        words: list[list[str]] = []  # the columns of each word
+        numbers: list[int] = []
+        problem: str | None = None
+        for number, line in chain(enumerate(lines, 1), [(0, "")]):
+            damage = lines.bad.pop(number, None)
+            content = line.rstrip(_BLANKS)
+            if damage is None and (not content or content.startswith("-DOCSTART-")):
+                if problem is not None:
+                    report(BadRow(problem))
+                elif words:
+                    values: dict[str, Any] = {"tokens": [word[0] for word in words]}
+                    if labelled:
+                        values["tags"] = [sys.intern(word[-1]) for word in words]
+                    yield Row(values | {"lines": numbers}, str(path), numbers[0])
+                words, numbers, problem = [], [], None
+            elif problem is None:
+                columns = _columns(content)
+                width = len(words[-1]) if words else len(columns)
+                damage = damage or _damage(columns, width, len(words), labelled)
+                if damage is not None:
+                    problem = f"{shown(path)}:{number}: {damage}"
+                else:
+                    words.append(columns)
+                    numbers.append(number)
 
 
 def _columns(content: str) -> list[str]:
@@ -127,14 +120,17 @@ def _columns(content: str) -> list[str]:
     return [part for part in content.split(" ") if part]
 
 
-def _damage(columns: list[str], width: int, labelled: bool) -> str | None:
+def _damage(columns: list[str], width: int, num_words: int, labelled: bool) -> str | None:
+    """Return what is wrong with a line after `num_words` words of `width` columns."""
     if not columns[0]:
         return "the first column, the word, is empty. Fill it in."
     if labelled and (len(columns) < 2 or not columns[-1]):
         return "one column only; a word and its tag are wanted, with a tab between them."
     # A line that lacks its last column must not make the one before it the tag.
-    if labelled and width not in (0, len(columns)):
+    if labelled and width != len(columns):
         return f"{len(columns)} columns, and {width} in the lines before it. Fill them in."
+    if num_words == MAX_WORDS:
+        return f"more than {MAX_WORDS:,} words. Put a blank line between sentences."
     return None
 
 
@@ -152,7 +148,7 @@ class Sentence:
     """A text and its n words.
 
     Attributes:
-        text: as the user gave it; words given as a list are joined by spaces.
+        text: As the user gave it; words given as a list are joined by spaces.
         words: n texts.
         starts, ends: int64 (n,), characters [start, end) of every word in `text`.
     """
@@ -164,7 +160,7 @@ class Sentence:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of the words of a text, by a rule that needs no vocabulary.
+    """Return the characters [start, end) of the words of a text, without a vocabulary.
 
     A run of letters, digits and underscores is a word; so is every other character that is not
     white space, and every letter of a script without spaces between words, as in Chinese.
@@ -182,7 +178,7 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def _continues(text: str, word: int, place: int) -> bool:
-    """Whether the word from `word` to `place` goes on there; in Python no mark is a letter."""
+    """Return whether the word that begins at `word` goes on at `place`."""
     if _is_mark(text[place]):
         return True
     if not _is_mark(text[place - 1]) or _UNSPACED.match(text[place]):
@@ -195,10 +191,10 @@ def _is_mark(character: str) -> bool:
 
 
 def sentence_of(row: Row) -> Sentence:
-    """The words of a row: its `tokens` exactly as they are, else those of its `text`.
+    """Return the words of a row: its `tokens` exactly as they are, else those of its `text`.
 
     Raises:
-        InputError: it has neither, or they are no texts.
+        InputError: It has neither, or they are no texts.
     """
     tokens = row.values.get("tokens")
     if tokens is None:
@@ -216,7 +212,7 @@ def sentence_of(row: Row) -> Sentence:
 
 
 def place_of(row: Row, index: int) -> str:
-    """The place of a word: its own line in CoNLL columns, else its number, from 1."""
+    """Return the place of a word: its own line in CoNLL columns, else its number, from 1."""
     lines = row.values.get("lines")
     if lines is None:
         return f"{row.where}, word {index + 1}"
@@ -246,7 +242,7 @@ class SentenceWindow(NamedTuple):
 
 
 def stride_of(max_length: int) -> int:
-    """Neighbouring windows share a quarter, so every word has an eighth or more on both sides."""
+    """Return the stride of windows: neighbours share a quarter of their tokens."""
     return max(1, (max_length - 2) * 3 // 4)
 
 
@@ -287,7 +283,7 @@ def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[SentenceWi
 def _tokens_of_words(
     sentence: Sentence, offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The words that have a token, with the first and the last token of each, int64 (k,)."""
+    """Return the words that have a token, with the first and last token of each, int64 (k,)."""
     starts, ends = offsets[:, 0], offsets[:, 1]
     # Tokens of no character belong to no word. The others' borders never go back.
     reached = np.maximum.accumulate(np.where(ends > starts, ends, 0))
@@ -310,53 +306,33 @@ def read_sentences(
     labelled: bool = True,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """Rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
+    """Return rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
 
     If the file has a column with tokens, these are read. `is_conll` says which files are read as
     CoNLL columns.
 
     Args:
         path: "-" is standard input: JSON Lines, or one text a line.
-        names: the user's names for the four columns.
-        labelled: whether tags or spans must be there; if not, they are not read.
-        on_error: as for `read_rows`.
+        names: The user's names for the four columns.
+        labelled: Whether tags or spans must be there; if not, they are not read.
+        on_error: As for `read_rows`.
 
     Raises:
-        InputError: no such file, no such columns, no rows, or a bad row without `on_error`.
+        InputError: No such file, no such columns, no rows, or a bad row without `on_error`.
     """
     if is_conll(path, labelled=labelled):
         return read_conll(path, labelled=labelled, on_error=on_error)
     if str(path) == "-":
-        return _read_piped(names, labelled, on_error)
-    known: list[str] = []
-    try:
-        known = column_names(path, names.separator, names.encoding)
-    except BadRow:
-        # Only the first row is broken. If rows can be read after it, `read` will do so.
-        if on_error is None:
-            raise
-    tokens, text, spans = names.own("tokens"), names.own("text"), names.own("spans")
-    has_words = tokens in known or names.tokens_column is not None
-    problem = None
-    if known and tokens not in known and text not in known:
-        problem = f'no column "{tokens}" and no column "{text}"'
-        hint = "Name the words with --tokens-column NAME, or the text with --text-column NAME."
-    elif known and labelled and not has_words and spans not in known:
-        problem = f'no column "{spans}"'
-        hint = (
-            "Tagging needs CoNLL lines, rows with tokens and tags, or rows with a text and its "
-            "spans (--spans-column NAME)."
+        wanted = ("tokens", "tags", "text", "spans") if labelled else ("tokens", "text")
+        return names.read(path, required=(), optional=wanted, on_error=on_error)
+    if labelled and not has_columns(path):
+        raise InputError(
+            f"{path}: no CoNLL columns. Tagging needs a word and its tag a line, or rows with "
+            "tokens and tags, or rows with a text and its spans."
         )
-    if problem is not None:
-        listed = ", ".join(printable(name, 30) for name in known[:20])
-        raise InputError(f"{path}: {problem}; the columns are {listed}. {hint}")
+    files = ColumnNames(separator=names.separator, encoding=names.encoding)
+    rows = files.read(path, required=(), optional=("tokens",), on_error=lambda _: None)
+    first = next(rows, None)
+    has_words = names.tokens_column is not None or (first and "tokens" in first.values)
     required = ("tokens", "tags") if has_words else ("text", "spans")
     return names.read(path, required=required if labelled else required[:1], on_error=on_error)
-
-
-def _read_piped(names: ColumnNames, labelled: bool, on_error: OnError | None) -> Iterator[Row]:
-    wanted = ("tokens", "text", "tags", "spans") if labelled else ("tokens", "text")
-    standard = {names.own(name): name for name in wanted}
-    # "text" in any case: lines that are not JSON have that name.
-    for row in read_rows("-", optional=[*standard, "text"], on_error=on_error):
-        yield Row({standard.get(key, key): v for key, v in row.values.items()}, "-", row.line)

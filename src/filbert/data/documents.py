@@ -13,9 +13,9 @@ from filbert.data.streams import (
     BadRow,
     BadRowReporter,
     Lines,
-    kind_of,
     require_file,
     shown,
+    suffix_of,
 )
 from filbert.errors import InputError
 
@@ -60,7 +60,7 @@ def read_documents(
             NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
-        if kind_of(path)[0] in WITH_COLUMNS and str(path) != "-":
+        if suffix_of(path) in WITH_COLUMNS and str(path) != "-":
             found = _row_documents(path, text_column, pair_column)
         else:
             found = _plain(path)

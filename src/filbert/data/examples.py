@@ -1,15 +1,21 @@
-"""Example: one sequence for the encoder; `collate` joins several end to end."""
+"""Example: one sequence for the encoder; rows become examples, `collate` makes batches of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from filbert.batch import PackedBatch, pack
+from filbert.data.records import Row
+from filbert.data.texts import text_of
+from filbert.errors import ConfigError, InputError
+from filbert.text.clean import Cleaning
+from filbert.text.tokenizer import Encoding, Text, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +70,130 @@ def lengths_of(examples: Sequence[Example], sizes: Sequence[int]) -> list[dict[s
         lengths.append({"truncated": any(e.truncated for e in row), "num_tokens": whole})
         start += size
     return lengths
+
+
+# Texts that are longer than the model reads
+
+# Sun et al. 2019, section 5.3.2: the first 128 and the last 382 of the 510 tokens without [CLS] and
+# [SEP]. Shorter models keep the proportion.
+_HEAD, _HEAD_AND_TAIL = 128, 510
+
+OVERFLOW_RULES = ("error", "truncate", "head-tail", "window")
+
+
+def check_overflow(rule: str, stride: int = 1) -> None:
+    """Refuse an unknown rule, and windows that do not move.
+
+    Raises:
+        ConfigError: With the nearest name.
+    """
+    if rule not in OVERFLOW_RULES:
+        near = get_close_matches(str(rule), OVERFLOW_RULES, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"on_overflow is {rule!r}; it is one of {list(OVERFLOW_RULES)}.{hint}")
+    if rule == "window" and stride < 1:
+        raise ConfigError(f"stride is {stride}; windows must move by at least 1 token.")
+
+
+def row_examples(
+    rows: Sequence[Row],
+    targets: Sequence[Any],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    rule: str,
+    stride: int,
+    clean: Cleaning | None = None,
+) -> list[Example]:
+    """Return one example a row, or one a window, for rows that hold a text or a pair.
+
+    Args:
+        rows, tokenizer, max_length, rule, stride: As for `encode_rows`.
+        targets: The target of each row's examples.
+        clean: Cleaning of the texts.
+    """
+    texts = [text_of(row, clean) for row in rows]
+    pieces = encode_rows(rows, texts, tokenizer, max_length=max_length, rule=rule, stride=stride)
+    return [
+        Example(
+            i,
+            e.input_ids,
+            e.token_type_ids,
+            e.num_tokens,
+            target,
+            row_tokens=windows[-1].start + windows[-1].num_tokens,
+        )
+        for i, (target, windows) in enumerate(zip(targets, pieces, strict=True))
+        for e in windows
+    ]
+
+
+def encode_rows(
+    rows: Sequence[Row],
+    texts: Sequence[Text],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    rule: str,
+    stride: int,
+) -> list[list[Encoding]]:
+    """Return the sequences that each text becomes: one, or several windows.
+
+    `num_tokens` of a sequence is more than its length only if tokens were lost, and then counts the
+    whole text.
+
+    Args:
+        rows: The row of each text, for error messages; a row may occur several times.
+        texts: As many texts or pairs.
+        tokenizer: Of the model.
+        max_length: Of a sequence in tokens, specials included.
+        rule: One of OVERFLOW_RULES. error: refuse. truncate: cut the end, of a pair that of the
+            longer text. head-tail: keep the beginning and the end of a single text. window: lose
+            nothing; of a pair, each window begins with the whole first text.
+        stride: Tokens from window to window.
+
+    Raises:
+        ConfigError: An unknown rule, a pair under head-tail, or no tokens left for the text.
+        InputError: A text is too long for the rule; with file and line.
+    """
+    check_overflow(rule, stride)
+    if rule == "truncate":
+        return [[e] for e in tokenizer.encode(texts, max_length=max_length)]
+    encoded = [[e] for e in tokenizer.encode(texts)]
+    long = [i for i, (e,) in enumerate(encoded) if e.num_tokens > max_length]
+    if not long:
+        return encoded
+    if rule == "error":
+        raise InputError(
+            f"{rows[long[0]].where}: {encoded[long[0]][0].num_tokens:,} tokens with specials, and "
+            f"max_length is {max_length:,}; {len(long):,} texts are too long. Raise max_length, or "
+            "pass another --on-overflow."
+        )
+    # Only these are tokenised again, now with what the rule needs to know of each token.
+    whole = [texts[i] for i in long]
+    if rule == "window":
+        pieces = tokenizer.windows(
+            whole, max_length=max_length, stride=stride, place=lambda n: rows[long[n]].where
+        )
+    else:
+        if not all(isinstance(text, str) for text in whole):
+            raise ConfigError(
+                "on_overflow head-tail is for single texts, not for pairs. Pass truncate or window."
+            )
+        encodings = tokenizer.encode(whole, with_offsets=True)
+        pieces = [[_without_middle(encoding, max_length)] for encoding in encodings]
+    for i, piece in zip(long, pieces, strict=True):
+        encoded[i] = piece
+    return encoded
+
+
+def _without_middle(whole: Encoding, max_length: int) -> Encoding:
+    assert whole.sequence is not None
+    inside = np.flatnonzero(whole.sequence >= 0)
+    before, after = int(inside[0]), int(inside[-1]) + 1
+    limit = max_length - (whole.num_tokens - (after - before))
+    if limit < 1:
+        raise ConfigError(f"max_length {max_length} leaves no room for a text.")
+    head = round(limit * _HEAD / _HEAD_AND_TAIL)
+    kept = np.r_[: before + head, after - (limit - head) : whole.num_tokens]
+    return Encoding(whole.input_ids[kept], whole.token_type_ids[kept], whole.num_tokens)

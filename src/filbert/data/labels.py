@@ -18,10 +18,10 @@ MAX_LABEL = 200
 
 
 def label_name(value: Any) -> str:
-    """A label as text, without spaces around it: the numbers 1 and 1.0 and "1" are one label.
+    """Return a label as text, without spaces around it: 1, 1.0 and "1" are one label.
 
     Raises:
-        ValueError: a list, an object, or a number that is none.
+        ValueError: A list, an object, or a number that is none.
     """
     if isinstance(value, list | tuple | dict | set | bytes | np.ndarray) or value is None:
         raise ValueError(f"{type(value).__name__} is no label")
@@ -39,7 +39,7 @@ def label_name(value: Any) -> str:
 
 
 def label_order(label: str) -> tuple[int, float, str]:
-    """Sort key: numbers by value, then words by alphabet; "nan" and "inf" are words."""
+    """Return a sort key: numbers by value, then words by alphabet; "nan" and "inf" are words."""
     try:
         number = float(label)
     except ValueError:
@@ -48,7 +48,7 @@ def label_order(label: str) -> tuple[int, float, str]:
 
 
 def listed(labels: Sequence[str], most: int = 12) -> str:
-    """The first labels, for messages."""
+    """Return the first labels, for messages."""
     first = ", ".join(repr(label) for label in labels[:most])
     return f"[{first}{', ...' if len(labels) > most else ''}]"
 
@@ -57,31 +57,31 @@ def listed(labels: Sequence[str], most: int = 12) -> str:
 
 
 def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> list[str]:
-    """The label names of a row: exactly one, or any number when multi-label.
+    """Return the label names of a row: exactly one, or any number when multi-label.
 
     Args:
-        row: to read.
+        row: The row.
         columns: 0/1 columns that replace `label` or `labels`.
-        multilabel: read `labels`.
+        multilabel: Whether to read `labels`.
 
     Raises:
-        InputError: no label, or one that is malformed; with file and line.
+        InputError: No label, or one that is malformed; with file and line.
     """
     if columns:
-        return [name for name in columns if is_set(row, name)]
-    return split_labels(row) if multilabel else [label_in(row)]
+        return [name for name in columns if _is_set(row, name)]
+    return _labels_of_list(row) if multilabel else [label_in(row)]
 
 
 def has_list(row: Row) -> bool:
-    """Whether a row gives a list of labels and no single one."""
+    """Return whether a row gives a list of labels and no single one."""
     return "labels" in row.values and "label" not in row.values
 
 
 def label_in(row: Row) -> str:
-    """The one label of a row.
+    """Return the one label of a row.
 
     Raises:
-        InputError: none, or one that is malformed; with file and line.
+        InputError: None, or one that is malformed; with file and line.
     """
     value = row.values.get("label")
     name = "" if value is None else _name_in(row, value)
@@ -90,13 +90,8 @@ def label_in(row: Row) -> str:
     return name
 
 
-def split_labels(row: Row) -> list[str]:
-    """The labels of a multi-label row: a list, a JSON list in a text, or names between commas.
-
-    Raises:
-        InputError: there is no value at all, broken JSON, or zeros and ones instead of names; with
-            file and line.
-    """
+def _labels_of_list(row: Row) -> list[str]:
+    """Return the names in a list, in a JSON list in a text, or between commas."""
     value = row.values.get("labels")
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -106,23 +101,22 @@ def split_labels(row: Row) -> list[str]:
     if value is None:
         raise InputError(f'{row.where}: no labels. Give a list (possibly empty), as ["a", "b"].')
     parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple | np.ndarray):
-        parts = [parts]
-    names = [_name_in(row, part) for part in parts]
+    names = [
+        _name_in(row, part)
+        for part in (parts if isinstance(parts, list | tuple | np.ndarray) else [parts])
+    ]
     if len(set(names)) < len(names) and set(names) <= {"0", "1"}:
-        raise InputError(
-            f"{row.where}: the labels are {len(names)} zeros and ones. Give the names of those "
-            "that are set, or a 0/1 column for each and --label-columns."
-        )
+        raise InputError(f"{row.where}: the labels are zeros and ones. {_NAMES_OR_COLUMNS}")
     return list(dict.fromkeys(name for name in names if name))
 
 
-def is_set(row: Row, column: str) -> bool:
-    """Whether a 0/1 column holds 1.
+_NAMES_OR_COLUMNS = (
+    "Give the names of those that are set, or a 0/1 column for each and --label-columns."
+)
 
-    Raises:
-        InputError: it holds something else; with file and line.
-    """
+
+def _is_set(row: Row, column: str) -> bool:
+    """Return whether a 0/1 column holds 1."""
     value = row.values.get(column)
     name = str(value).lower().removesuffix(".0")
     if name not in ("0", "1", "true", "false"):
@@ -150,22 +144,20 @@ def check_names(
 
     Args:
         labels: C names.
-        counts: training rows that have each label, (C,).
-        num_rows: training rows.
-        multilabel: whether rows have several.
+        counts: Training rows that have each label, (C,).
+        num_rows: Training rows.
+        multilabel: Whether rows have several.
 
     Raises:
-        InputError: there are too few, "1" and "1.0" are two of them, or every row has "0" and
+        InputError: There are too few, or "1" and "1.0" are two of them, or every row has "0" and
             "1", in some order.
     """
-    if len(labels) < 2 and not multilabel:
+    if len(labels) < (1 if multilabel else 2):
         raise InputError(
             f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
             "a classifier needs at least two. Another column may be meant (--label-column), or "
             "rows in the order of their labels were cut: shuffle them first."
         )
-    if not labels:
-        raise InputError("The training rows hold no label at all.")
     numbers: dict[float, str] = {}
     for label in labels:
         is_word, number, _ = label_order(label)
@@ -174,17 +166,14 @@ def check_names(
                 f"The labels {numbers[number]!r} and {label!r} are one number. Write it one way."
             )
     if multilabel and tuple(labels) == ("0", "1") and (counts == num_rows).all():
-        raise InputError(
-            "Every row has the labels 0 and 1, in some order. Give the names of those that are "
-            "set, or a 0/1 column for each and --label-columns."
-        )
+        raise InputError(f"Every row has the labels 0 and 1. {_NAMES_OR_COLUMNS}")
 
 
 def class_weights(given: str | None) -> str | tuple[float, ...] | None:
-    """Parse the flag: "balanced", or numbers between commas.
+    """Parse the option: "balanced", or numbers between commas.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: It is neither.
     """
     if given is None or given == "balanced":
         return given
@@ -201,48 +190,46 @@ def class_weights(given: str | None) -> str | tuple[float, ...] | None:
 
 
 def loss_weights(
-    asked: str | tuple[float, ...] | None,
+    given: str | tuple[float, ...] | None,
     labels: tuple[str, ...],
     counts: np.ndarray,
     num_rows: int,
     *,
     multilabel: bool,
 ) -> tuple[float, ...] | None:
-    """The weight of every label in the loss.
+    """Return the weight of every label in the loss.
 
     Args:
-        asked: None for no weights, "balanced", or the weights themselves.
+        given: None for no weights, "balanced", or the weights themselves.
         labels: C names.
-        counts: training rows that have each label, (C,).
-        num_rows: training rows.
-        multilabel: the weights are those of having the label against not having it.
+        counts: Training rows that have each label, (C,).
+        num_rows: Training rows.
+        multilabel: Whether the weights are those of having the label against not having it.
 
     Raises:
         InputError: "balanced", and a label has no row, or of several labels one has all rows.
-        ConfigError: the numbers are not as many as the labels.
+        ConfigError: Not as many numbers as labels.
     """
-    if asked is None:
+    if given is None:
         return None
-    if asked != "balanced":
-        if isinstance(asked, str) or len(asked) != len(labels):
+    if given != "balanced":
+        if len(given) != len(labels):
             raise ConfigError(
-                f"--class-weights is {asked!r}; give 'balanced' or {len(labels)} "
-                f"numbers, for {list(labels)}."
+                f"--class-weights is {given!r}; give 'balanced' or {len(labels)} numbers, for "
+                f"{list(labels)}."
             )
-        return tuple(float(weight) for weight in asked)
-    if not counts.all():
-        missing = labels[int(np.argmin(counts))]
-        raise InputError(f"--class-weights balanced: no training row has the label {missing!r}.")
-    if not multilabel:
-        # As scikit-learn's "balanced": the mean weight of a training row is 1.
-        return tuple(num_rows / (len(counts) * counts))
-    if (counts == num_rows).any():
-        always = labels[int(np.argmax(counts == num_rows))]
+        return tuple(map(float, given))
+    extreme = (counts == 0) | (multilabel & (counts == num_rows))
+    if extreme.any():
+        number = int(np.argmax(extreme))
         raise InputError(
-            f"--class-weights balanced: every training row has the label {always!r}. "
-            "Leave it out, or give the weights as numbers."
+            f"--class-weights balanced: {'every' if counts[number] else 'no'} training row has the "
+            f"label {labels[number]!r}. Leave it out, or give the weights as numbers."
         )
-    return tuple((num_rows - counts) / counts)
+    if multilabel:
+        return tuple((num_rows - counts) / counts)
+    # As scikit-learn's "balanced": the mean weight of a training row is 1.
+    return tuple(num_rows / (len(counts) * counts))
 
 
 # Predictions
@@ -256,15 +243,15 @@ def answer(
     multilabel: bool,
     positive: int | None,
 ) -> dict[str, Any]:
-    """`scores` with the `label` (and its `score`) or `labels` that follow from them.
+    """Return `scores`, and `label` with its `score` or `labels` that follow from them.
 
     Args:
         probabilities: float (C,).
         labels: C names.
-        thresholds: one per label when multi-label (None: 0.5 for all); one for the positive class
+        thresholds: One per label when multi-label (None: 0.5 for all); one for the positive class
             of two; None: the likeliest wins.
-        multilabel: any number of labels.
-        positive: the positive class of two; None for more.
+        multilabel: Any number of labels.
+        positive: The positive class of two; None for more.
     """
     scores = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
     if multilabel:
@@ -280,13 +267,13 @@ def answer(
 def complete_answer(
     prediction: Mapping[str, Any], where: str, labels: Sequence[str], *, multilabel: bool
 ) -> dict[str, Any]:
-    """A prediction of another program with `scores` for all labels and its `label` (or `labels`).
+    """Return a prediction of another program with `scores` for all labels and `label` (`labels`).
 
     A prediction without scores gets 1 for its labels and 0 for the others; one without labels gets
     the label with the highest score, or when multi-label those from 0.5.
 
     Raises:
-        InputError: something is missing, unknown or no probability, with file and line.
+        InputError: Something is missing, unknown or no probability, with file and line.
     """
     key = "labels" if multilabel else "label"
     scores, named = prediction.get("scores"), prediction.get(key)
@@ -302,13 +289,11 @@ def complete_answer(
         raise InputError(f"{where}: {chosen} is not one of the labels {listed(labels)}.")
     if table is None:
         table = {label: float(label in chosen) for label in labels}
-    if set(table) != set(labels):
+    if set(table) != set(labels) or not all(0.0 <= score <= 1.0 for score in table.values()):
         raise InputError(
-            f"{where}: the scores are for {listed(sorted(table))}; "
-            f"the labels are {listed(labels)}. Name all labels with --labels."
+            f"{where}: the scores must be a probability from 0 to 1 for each label of "
+            f"{listed(labels)}. Name all labels with --labels."
         )
-    if not all(0.0 <= score <= 1.0 for score in table.values()):
-        raise InputError(f"{where}: a score is not a probability from 0 to 1.")
     if named is None:
         chosen = [max(labels, key=table.__getitem__)]
         if multilabel:
@@ -321,14 +306,14 @@ def complete_answer(
 
 @dataclass(frozen=True)
 class Merge:
-    """Which columns make which label.
+    """Which 0/1 columns become which label.
 
     The labels are words, "malicious" and "not malicious", so that predictions and reports are
     understood without a legend.
 
     Attributes:
-        columns: of zeros and ones.
-        name: the label of a row with a 1 in any of them, without spaces around it.
+        columns: Of zeros and ones.
+        name: The label of a row with a 1 in any of them.
     """
 
     columns: tuple[str, ...]
@@ -339,7 +324,7 @@ class Merge:
         if not self.columns or len(set(self.columns)) < len(self.columns):
             names = printable(", ".join(self.columns)) or "nothing"
             raise ConfigError(f"--merge-labels names {names}; give different columns.")
-        if not self.name.strip() or not self.name.isprintable() or len(self.name) > MAX_LABEL:
+        if not self.name or not self.name.isprintable() or len(self.name) > MAX_LABEL:
             raise ConfigError(f"--as {printable(self.name)!r} is no label; give a word.")
 
     @property
@@ -351,7 +336,7 @@ class Merge:
         """Check that a model's labels are these two; None if a row has any number of labels.
 
         Raises:
-            ConfigError: they are not.
+            ConfigError: They are not.
         """
         if labels is None or set(labels) != set(self.labels):
             given = "any number of labels" if labels is None else f"one of {listed(labels)}"
@@ -360,38 +345,28 @@ class Merge:
                 f"{given}. Name the merged label with --as as it was in training."
             )
 
-    def label_of(self, row: Row) -> str:
-        """The label of a row.
+    def rows(
+        self, rows: Iterable[Row], *, keep: Sequence[str] = (), on_error: OnError | None = None
+    ) -> Iterator[Row]:
+        """Yield the rows with one column `label` in place of the 0/1 columns.
+
+        Args:
+            rows: With these columns under their own names.
+            keep: Those of the columns that the rows keep.
+            on_error: Receives each bad row instead of it being raised.
 
         Raises:
-            InputError: a column holds something else than 0 and 1; with file and line.
+            InputError: A value is neither 0 nor 1; with file, line and column.
         """
-        # A list, so that all columns are checked.
-        return self.labels[any([is_set(row, column) for column in self.columns])]
-
-
-def merge_labels(
-    rows: Iterable[Row], merge: Merge, *, keep: Sequence[str] = (), on_error: OnError | None = None
-) -> Iterator[Row]:
-    """The rows with one column `label` in place of several 0/1 columns.
-
-    Args:
-        rows: with these columns under their own names.
-        merge: the columns and the label.
-        keep: those of the columns that the rows keep.
-        on_error: receives each bad row instead of it being raised.
-
-    Raises:
-        InputError: a value is neither 0 nor 1; with file, line and column.
-    """
-    dropped = frozenset(merge.columns) - frozenset(keep)
-    for row in rows:
-        try:
-            label = merge.label_of(row)
-        except InputError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-        else:
-            kept = {name: value for name, value in row.values.items() if name not in dropped}
-            yield Row(kept | {"label": label}, row.path, row.line)
+        dropped = frozenset(self.columns) - frozenset(keep)
+        for row in rows:
+            try:
+                # A list, so that all columns are checked.
+                label = self.labels[any([_is_set(row, column) for column in self.columns])]
+            except InputError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+            else:
+                kept = {name: value for name, value in row.values.items() if name not in dropped}
+                yield Row(kept | {"label": label}, row.path, row.line)

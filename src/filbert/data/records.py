@@ -13,7 +13,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -28,10 +28,10 @@ from filbert.data.streams import (
     Lines,
     OnError,
     chomp,
-    kind_of,
     require_file,
     share_read,
     shown,
+    suffix_of,
     unreadable,
 )
 from filbert.errors import ConfigError, InputError, printable
@@ -45,15 +45,11 @@ _FORMATS = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
-# Endings of files whose rows have columns.
+# Suffixes of files whose rows have columns.
 WITH_COLUMNS = tuple(_FORMATS)
 
-# Canonical columns that must hold text if they hold anything.
-TEXT_COLUMNS = ("text", "text_pair")
-
 # Parquet rows that are unpacked at once. A dictionary column repeats a long text for a few bytes on
-# the disk: with 1,024 rows of 4 MB, 900 bytes became 4 GB. 1,024 would read a tenth faster.
+# the disk: with 1,024 rows of 4 MB, 900 bytes became 4 GB.
 _PARQUET_ROWS = 8
 
 
@@ -86,80 +82,74 @@ def read_rows(
     encoding: str | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """The rows of a file in order; the file and its columns are checked before this returns.
+    """Return the rows of a file in order; the first one is read before this returns.
 
     Args:
         path: "-" is standard input: JSON Lines if the first line with content starts with a brace,
-            otherwise one text a line.
-        columns: canonical name -> the file's own, for example {"text": "comment_text"}. A column
+            otherwise one text a line. It is not read before the first row is taken.
+        columns: Canonical name -> the file's own, for example {"text": "comment_text"}. A column
             named here must be in the file.
-        required: canonical names that must be in the file, with a value in each row.
-        optional: further canonical names to keep if they are there. None keeps all columns.
-        extra: the file's own names of further columns that must be there.
-        separator: the character between the fields of a CSV or TSV file; quotes count as in CSV. A
+        required: Canonical names that must be in the file, with a value in each row.
+        optional: Further canonical names to keep if they are there. None keeps all columns.
+        extra: The file's own names of further columns that must be there.
+        separator: The character between the fields of a CSV or TSV file; quotes count as in CSV. A
             backslash and a t mean a tab.
-        encoding: of text files; UTF-8 if not given.
-        on_error: receives each bad row instead of it being raised, and reading goes on after it. If
-            that is impossible (an open quote, a broken stream, a bad header line) it receives that
-            too, and the rows end.
+        encoding: Of text files; UTF-8 if not given.
+        on_error: Receives each bad row instead of it being raised, and reading goes on after it. If
+            that is impossible (an open quote, a broken stream) it receives that too, and the rows
+            end.
 
     Raises:
-        InputError: no such file, no such column, no rows, or a bad row without `on_error`.
-        ConfigError: the separator is not one character.
+        InputError: No such file or column, no rows, a bad header, or a bad row without `on_error`.
+        ConfigError: The separator is not one character, or the encoding is unknown.
     """
-    choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
-    if str(path) != "-":
-        try:
-            choice.pick(column_names(path, separator, encoding))
-        except BadRow as error:
-            if on_error is None:
-                raise
-            if _format_of(path) in ("csv", "tsv"):
-                # The next row must not be taken for the header.
-                on_error(InputError(f"{error} Without a header no row can be read."))
-                return iter(())
+    choice = _Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
     report = BadRowReporter(on_error)
-    empty = f"{path}: no rows; the file is empty or holds a header only. Check it."
+    empty = f"{shown(path)}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
         empty = "stdin: no rows came in. Name a file, or pipe one text a line."
-    return guarded(_rows(Lines(path, encoding), choice, separator, report), report, empty)
+        return guarded(_rows("-", choice, separator, encoding, report), report, empty)
+    require_file(path, once=True)
+    rows = guarded(_rows(path, choice, separator, encoding, report), report, empty)
+    return _after_first(next(rows, None), rows)
+
+
+def _after_first(first: Row | None, rows: Iterator[Row]) -> Iterator[Row]:
+    if first is not None:
+        yield first
+        yield from rows
 
 
 def column_names(
     path: str | Path, separator: str | None = None, encoding: str | None = None
 ) -> list[str]:
-    """The file's own column names; for JSON Lines the keys of the first row.
+    """Return the file's own column names; for JSON Lines the keys of the first row.
 
     Raises:
-        InputError: no such file, an empty one, or a first row that cannot be read.
+        InputError: No such file, an empty one, or a first row that cannot be read.
     """
-    if str(path) == "-":
-        raise InputError(
-            "The columns of standard input are not known before it is read. Give a file."
-        )
     kind = _format_of(path)
     require_file(path, once=kind == "text")
-    if kind == "parquet":
-        return list(open_parquet(path).schema_arrow.names)
     if kind == "text":
         return ["text"]
-    report = BadRowReporter(None)
+    if kind == "parquet":
+        return list(open_parquet(path).schema_arrow.names)
     with closing(Lines(path, encoding)) as lines:
         if kind != "jsonl":
-            return _header(path, _records(kind, lines, report, separator))
-        for _, values in _objects(lines, iter(lines), report):
+            return _header(lines, _csv_reader(kind, iter(lines), separator))
+        for _, values in _objects(lines, iter(lines), BadRowReporter(None)):
             return list(values)
     raise InputError(f"{path}: an empty file; there is no row in it.")
 
 
 def file_digest(path: str | Path) -> str:
-    """sha256 of the file's bytes, as hexadecimal digits.
+    """Return the SHA-256 of the file's bytes, as hexadecimal digits.
 
     Raises:
-        InputError: no such file, one that cannot be read, or standard input.
+        InputError: No such file, or one that cannot be read.
     """
     if str(path) == "-":
-        raise InputError("Standard input has no digest. Give a file.")
+        raise InputError("Standard input is read once, and here it is read twice. Give a file.")
     require_file(path)
     try:
         return sha256_of(Path(path))
@@ -168,26 +158,20 @@ def file_digest(path: str | Path) -> str:
 
 
 def _format_of(path: str | Path) -> str:
-    suffix, packed = kind_of(path)
-    if suffix in _SPREADSHEETS:
+    suffix = suffix_of(path)
+    if suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(
             f'{path}: a spreadsheet. Save it as CSV, or convert it: python -c "import pandas; '
             f"pandas.read_excel('{path}').to_csv('rows.csv', index=False)\"."
         )
-    kind = _FORMATS.get(suffix, "text")
-    if kind == "parquet" and packed:
-        raise InputError(
-            f"{path}: Parquet inside {packed} cannot be read in pieces. "
-            "Unpack it first; Parquet has its own compression."
-        )
-    return kind
+    return _FORMATS.get(suffix, "text")
 
 
 def guarded(rows: Iterator[Row], report: BadRowReporter, empty: str) -> Iterator[Row]:
-    """The same rows; an error that ends them is reported unless it is the only result.
+    """Yield the same rows; an error that ends them is reported unless it is the only result.
 
     Raises:
-        InputError: that error, or `empty` if there is no row and none was reported.
+        InputError: That error, or `empty` if there is no row and none was reported.
     """
     num_rows = 0
     try:
@@ -203,18 +187,17 @@ def guarded(rows: Iterator[Row], report: BadRowReporter, empty: str) -> Iterator
 
 
 def _rows(
-    lines: Lines, choice: Choice, separator: str | None, report: BadRowReporter
+    path: str | Path,
+    choice: _Choice,
+    separator: str | None,
+    encoding: str | None,
+    report: BadRowReporter,
 ) -> Iterator[Row]:
-    path = lines.path
     kind = _format_of(path)
     if kind == "parquet":
         yield from _parquet_rows(str(path), choice, report)
         return
-    with closing(lines):
-        if kind in ("csv", "tsv"):
-            records = _records(kind, lines, report, separator)
-            yield from _table_rows(str(path), records, choice, report, kind)
-            return
+    with closing(Lines(path, encoding)) as lines:
         source = iter(lines)
         if str(path) == "-":
             head = []
@@ -225,16 +208,18 @@ def _rows(
             source = chain(head, source)
             kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
         if kind == "jsonl":
-            yield from _object_rows(str(path), _objects(lines, source, report), choice, report)
-        else:
+            yield from _object_rows(lines, source, choice, report)
+        elif kind == "text":
             yield from _text_rows(lines, source, choice, report)
+        else:
+            yield from _table_rows(lines, _csv_reader(kind, source, separator), choice, report)
 
 
 # The choice of columns
 
 
 @dataclass(frozen=True)
-class Choice:
+class _Choice:
     """Which columns are kept, under which names; the fields are the arguments of `read_rows`."""
 
     name: str
@@ -244,144 +229,126 @@ class Choice:
     extra: tuple[str, ...]
 
     def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
-        """The kept columns among `names`, of the file or of one line: canonical name -> its own.
+        """Return the kept columns among `names`: canonical name -> the file's own.
 
         Raises:
-            InputError: a column is missing.
+            InputError: A column is missing.
         """
-        known = frozenset(names)
+        known, where = frozenset(names), self.name if line is None else f"{self.name}:{line}"
         picked = {
             key: self.columns.get(key, key)
             for key in dict.fromkeys(chain(self.columns, self.required))
         }
-        for key, own in picked.items():
+        for key, own in [*picked.items(), *((None, own) for own in self.extra)]:
             if own not in known:
-                raise self._missing(own, key, names, line)
+                problem = f'no column "{printable(own)}"; the columns are {_listed(names)}'
+                raise InputError(f"{where}: {problem}. {self._hint(own, key, names)}")
         for own in self.extra:
-            if own not in known:
-                raise self._missing(own, None, names, line)
-            if picked.get(own, own) != own:
+            if picked.setdefault(own, own) != own:
                 raise InputError(
-                    f'{self._where(line)}: the column "{printable(own)}" cannot be read next to '
+                    f'{where}: the column "{printable(own)}" cannot be read next to '
                     f'"{printable(picked[own])}", which is the {own} here. Rename it.'
                 )
-            picked[own] = own
         taken = set(picked.values())
         for own in names if self.optional is None else self.optional:
             if own in known and own not in picked and own not in taken:
                 picked[own] = own
         return picked
 
-    def _where(self, line: int | None) -> str:
-        return self.name if line is None else f"{self.name}:{line}"
-
-    def _missing(
-        self, own: str, key: str | None, names: Sequence[str], line: int | None
-    ) -> InputError:
-        """The error for the missing column `own`; `key` is its canonical name, if it has one."""
-        # The first line of a file without a header is a text, so names are cut short.
-        known = ", ".join(printable(name, 30) for name in names[:20]) or "none"
+    def _hint(self, own: str, key: str | None, names: Sequence[str]) -> str:
+        """Return what to do about the missing column `own`, whose canonical name is `key`."""
         # Columns with another use, such as the label, are not proposed.
         used = {self.columns.get(k, k) for k in (*self.columns, *self.required)} | {*self.extra}
         near = _similar(own, [name for name in names if name not in used])
-        if names == ["text"] and line is None and kind_of(self.name)[0] not in _FORMATS:
-            hint = "Only .csv, .tsv, .jsonl and .parquet files have columns."
-        elif len(names) == 1 and (mark := next((m for m in ";\t|," if m in names[0]), None)):
-            hint = f"If fields end in {mark!r}, pass --separator {mark!r}."
-        elif key is not None:
+        if suffix_of(self.name) not in _FORMATS:
+            return "Only .csv, .tsv, .jsonl and .parquet files have columns."
+        if len(names) == 1 and (mark := next((m for m in ";\t|," if m in names[0]), None)):
+            return f"If fields end in {mark!r}, pass --separator {mark!r}."
+        if key is not None:
             option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
-            hint = f"Name the right one with {option} {near or 'NAME'}, or check --separator."
-        else:
-            hint = f"Did you mean {near}?" if near else "Check the name."
-        return InputError(
-            f'{self._where(line)}: no column "{printable(own)}"; the columns are {known}. {hint}'
-        )
+            return f"Name the right one with {option} {near or 'NAME'}, or check --separator."
+        return f"Did you mean {near}?" if near else "Check the name."
+
+
+def _listed(names: Sequence[str]) -> str:
+    # The first line of a file without a header is a text, so names are cut short.
+    return ", ".join(printable(name, 30) for name in names[:20]) or "none"
 
 
 def _similar(wanted: str, names: Sequence[str]) -> str | None:
-    """The name that `wanted` is likely a misspelling of, or that contains it as a whole word."""
+    """Return the name that `wanted` likely misspells, or that contains it as a whole word."""
     # difflib's own limit of 0.6 takes "intent" for "text".
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.75)
     near += [name for name in names if wanted.lower() in re.split(r"[\W_]+", name.lower())]
     return printable(near[0], 30) if near else None
 
 
-def _refuse_repeats(names: Sequence[str], where: str) -> None:
+def _without_repeats(names: Sequence[str], where: str) -> list[str]:
     name, count = Counter(names).most_common(1)[0] if names else ("", 1)
     if count > 1:
         raise InputError(
             f'{where}: the header names the column "{printable(name, 30)}" twice. Rename one.'
         )
+    return list(names)
 
 
 # CSV and TSV
 
-Records = Iterator[tuple[int, list[str]]]
 
-
-def _records(kind: str, lines: Lines, report: BadRowReporter, separator: str | None) -> Records:
-    if separator is None:
-        return _csv_records(lines, report, ",") if kind == "csv" else _tsv_records(lines, report)
-    mark = "\t" if separator == r"\t" else separator
-    if len(mark) != 1 or mark in '"\r\n':
-        raise ConfigError(
-            f"--separator {printable(separator)!r}: give one character that is neither a quote nor "
-            "a line break."
-        )
-    return _csv_records(lines, report, mark)
-
-
-def _csv_records(lines: Lines, report: BadRowReporter, separator: str) -> Records:
+def _csv_reader(kind: str, source: Iterator[str], separator: str | None) -> Any:
     # The limit is one for the whole process; the module's own is 128 KiB.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
-    reader = csv.reader(iter(lines), strict=True, delimiter=separator)
-    start = 1
+    if separator is None and kind == "tsv":
+        return csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
+    mark = "\t" if separator == r"\t" else separator or ","
+    if len(mark) != 1 or mark in '"\r\n':
+        raise ConfigError(
+            f"--separator {printable(mark)!r}: give one character that is neither a quote nor a "
+            "line break."
+        )
+    return csv.reader(source, strict=True, delimiter=mark)
+
+
+def _records(lines: Lines, reader: Any, report: BadRowReporter) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the fields of each record."""
     while True:
+        start = reader.line_num + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
             if not lines.report_bad(start, reader.line_num, report):
-                report(_csv_error(str(error), f"{lines.path}:{start}"))
-        else:
-            if fields is None:
-                return
-            is_bad = lines.bad and lines.report_bad(start, reader.line_num, report)
-            if fields and not is_bad:
-                yield start, fields
-        start = reader.line_num + 1
+                report(_csv_error(str(error), f"{shown(lines.path)}:{start}"))
+            continue
+        if fields is None:
+            return
+        if lines.bad and lines.report_bad(start, reader.line_num, report):
+            continue
+        if fields:
+            yield start, fields
 
 
 def _csv_error(message: str, where: str) -> BadRow:
-    """Our own sentence for an error of the csv module; raises where reading cannot go on."""
+    """Return the error for a message of the csv module; raise it where reading cannot go on."""
     if "unexpected end of data" in message or "field limit" in message:
         raise InputError(
             f"{where}: a quote opens in the row that begins here and is not closed, up to the end "
             f"of the file or for {MAX_FIELD:,} characters. Close it (a quote inside a quoted field "
-            "is written twice); reading stops here."
+            "is written twice)."
         )
     return BadRow(f"{where}: not a CSV row, {message}. Inside a quoted field write a quote twice.")
 
 
-def _tsv_records(lines: Lines, report: BadRowReporter) -> Records:
-    for number, line in enumerate(lines, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
-        if line := chomp(line):
-            yield number, line.split("\t")
-
-
-def _header(path: str | Path, records: Records) -> list[str]:
-    line, names = next(records, (0, None))
-    if names is None:
-        raise InputError(f"{path}: an empty file; expected a header line that names the columns.")
-    _refuse_repeats(names, f"{path}:{line}")
-    return names
+def _header(lines: Lines, reader: Any) -> list[str]:
+    # Without a header no row can be read, so an error is always raised.
+    for line, names in _records(lines, reader, BadRowReporter(None)):
+        return _without_repeats(names, f"{shown(lines.path)}:{line}")
+    raise InputError(f"{lines.path}: an empty file; expected a header with the names of columns.")
 
 
 def _table_rows(
-    path: str, records: Records, choice: Choice, report: BadRowReporter, kind: str
+    lines: Lines, reader: Any, choice: _Choice, report: BadRowReporter
 ) -> Iterator[Row]:
-    names = _header(path, records)
+    path, names = str(lines.path), _header(lines, reader)
     picked = choice.pick(names)
     keys, width = list(picked), len(names)
     places = {name: place for place, name in enumerate(names)}
@@ -389,28 +356,23 @@ def _table_rows(
     is_whole = indexes == list(range(width))
     # One index more than needed, so that the result is a tuple also for a single column.
     get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
-    rule = "quote a field that holds a comma" if kind == "csv" else "remove tabs inside a text"
-    for line, fields in records:
+    for line, fields in _records(lines, reader, report):
         if len(fields) == width:
             values = fields if is_whole else get(fields)
             yield Row(dict(zip(keys, values, strict=False)), path, line)
         else:
-            report(
-                BadRow(
-                    f"{path}:{line}: {len(fields)} fields, but the header names {width}. Fill in "
-                    f"or {rule}; --separator names another separator."
-                )
-            )
+            problem = f"{len(fields)} fields, but the header names {width}"
+            rule = "Quote a field that holds the separator, or name another with --separator."
+            report(BadRow(f"{shown(path)}:{line}: {problem}. {rule}"))
 
 
 # One text a line, and JSON Lines
 
 
 def _text_rows(
-    lines: Lines, source: Iterator[str], choice: Choice, report: BadRowReporter
+    lines: Lines, source: Iterator[str], choice: _Choice, report: BadRowReporter
 ) -> Iterator[Row]:
-    keys = list(choice.pick(["text"]))
-    path = str(lines.path)
+    keys, path = list(choice.pick(["text"])), str(lines.path)
     for number, line in enumerate(source, 1):
         if not (lines.bad and lines.report_bad(number, number, report)):
             yield Row(dict.fromkeys(keys, chomp(line)), path, number)
@@ -419,34 +381,31 @@ def _text_rows(
 def _objects(
     lines: Lines, source: Iterator[str], report: BadRowReporter
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file, with their line numbers."""
+    """Yield the objects of a JSON Lines file with their line numbers."""
     for number, line in enumerate(source, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
-        if line.isspace():
+        if (lines.bad and lines.report_bad(number, number, report)) or line.isspace():
             continue
         try:
             values = json.loads(line)
-        except json.JSONDecodeError as error:
-            problem = f"broken JSON at column {error.colno}: {error.msg}"
-        except (ValueError, RecursionError) as error:  # a number or a nesting without end
-            problem = f"JSON that cannot be read: {error}"
+        except (ValueError, RecursionError) as error:
+            problem = f"broken JSON: {error}"
         else:
             if isinstance(values, dict):
                 yield number, values
                 continue
             problem = f"a JSON value of type {type(values).__name__}"
-        problem += '. JSON Lines holds one object a line, as in {"text": "..."}.'
-        report(BadRow(f"{shown(lines.path)}:{number}: {problem}"))
+        rule = 'JSON Lines holds one object a line, as in {"text": "..."}.'
+        report(BadRow(f"{shown(lines.path)}:{number}: {problem}. {rule}"))
 
 
 def _object_rows(
-    path: str, objects: Iterator[tuple[int, dict[str, Any]]], choice: Choice, report: BadRowReporter
+    lines: Lines, source: Iterator[str], choice: _Choice, report: BadRowReporter
 ) -> Iterator[Row]:
-    """Rows of a JSON Lines file; its lines may differ in keys."""
+    """Yield the rows of a JSON Lines file; its lines may differ in keys."""
+    path = str(lines.path)
     known: tuple[str, ...] | None = None
     picked: dict[str, str] = {}
-    for line, values in objects:
+    for line, values in _objects(lines, source, report):
         names = tuple(values)
         if names != known:
             try:
@@ -455,17 +414,17 @@ def _object_rows(
                 report(BadRow(str(error)))
                 continue
         row = Row({key: values[own] for key, own in picked.items()}, path, line)
-        if _usable(row, choice, report):
+        if _is_usable(row, choice, report):
             yield row
 
 
-def _usable(row: Row, choice: Choice, report: BadRowReporter) -> bool:
-    """Whether required values are there and texts are texts; a problem is reported."""
+def _is_usable(row: Row, choice: _Choice, report: BadRowReporter) -> bool:
+    """Return whether required values are there and texts are texts; report a problem."""
     problem = None
     for key in choice.required:
         if row.values[key] is None:
             problem = f'"{key}" is missing (null). Fill it in, or remove the row.'
-    for key in TEXT_COLUMNS if problem is None else ():
+    for key in ("text", "text_pair") if problem is None else ():
         value = row.values.get(key, "")
         if isinstance(value, str):
             if len(value) > MAX_FIELD or "\0" in value:
@@ -481,10 +440,10 @@ def _usable(row: Row, choice: Choice, report: BadRowReporter) -> bool:
 
 
 def open_parquet(path: str | Path) -> Any:
-    """The opened file, a `pyarrow.parquet.ParquetFile`.
+    """Return the opened file, a `pyarrow.parquet.ParquetFile`.
 
     Raises:
-        InputError: no such file, one that cannot be read, another format, or a repeated column.
+        InputError: No such file, an empty one, another format, or a repeated column.
     """
     import pyarrow
     from pyarrow import parquet
@@ -495,15 +454,13 @@ def open_parquet(path: str | Path) -> Any:
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise unreadable(path, error) from error
-        raise InputError(f"{path}: not a Parquet file, in spite of its name. Rename it.") from error
-    _refuse_repeats(file.schema_arrow.names, str(path))
+        raise InputError(f"{path}: not a Parquet file, or a damaged one: {error}.") from error
+    _without_repeats(file.schema_arrow.names, str(path))
     return file
 
 
-def _parquet_rows(path: str, choice: Choice, report: BadRowReporter) -> Iterator[Row]:
-    """Rows of a Parquet file; a row's line is its number, from 1."""
+def _parquet_rows(path: str, choice: _Choice, report: BadRowReporter) -> Iterator[Row]:
+    """Yield the rows of a Parquet file; a row's line is its number, from 1."""
     import pyarrow
 
     number = 0
@@ -512,53 +469,37 @@ def _parquet_rows(path: str, choice: Choice, report: BadRowReporter) -> Iterator
             picked = choice.pick(file.schema_arrow.names)
             wanted = sorted(set(picked.values()))
             for batch in file.iter_batches(_PARQUET_ROWS, columns=wanted, use_threads=False):
-                columns = {key: batch.column(own) for key, own in picked.items()}
-                for index in range(batch.num_rows):
+                for values in batch.to_pylist():
                     number += 1
-                    row = Row({}, path, number)
-                    if _fill(row, columns, index, report) and _usable(row, choice, report):
+                    row = Row({key: values[own] for key, own in picked.items()}, path, number)
+                    if _is_usable(row, choice, report):
                         yield row
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{path}:{number + 1}: the Parquet data is damaged near this row. Reading stops here; "
-            "fetch or make the file again."
+            f"{path}:{number + 1}: Parquet data near this row cannot be read: {error}."
         ) from error
-
-
-def _fill(row: Row, columns: dict[str, Any], index: int, report: BadRowReporter) -> bool:
-    """Take the values of a row out of a batch; report one that Python cannot hold."""
-    for key, column in columns.items():
-        try:
-            row.values[key] = column[index].as_py()
-        except (ValueError, OverflowError):  # not UTF-8, a time after the year 9999
-            problem = f"holds a value of type {column.type} that Python cannot read."
-            report(BadRow(f'{row.where}: "{printable(key)}" {problem}'))
-            return False
-    return True
 
 
 # Counting rows
 
 
-class ExpectedRows:
-    """Estimates the number of rows of a file while it is read; exact for Parquet.
+def expected_rows(path: str | Path) -> Callable[[int], int | None]:
+    """Return a function from the rows read so far to an estimate of all rows of the file.
 
-    The estimate is the rows so far, divided by the share of the file's (compressed) bytes that was
-    read for them. There is none for standard input.
+    Exact for Parquet; otherwise the rows so far, divided by the share of the file's bytes that was
+    read for them. None as long as nothing is known.
     """
+    last: int | None = None
+    if suffix_of(path) == ".parquet":
+        with open_parquet(path) as file:
+            last = file.metadata.num_rows
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-        self._last: int | None = None
-        self._is_exact = kind_of(path) == (".parquet", None)
-        if self._is_exact:
-            with open_parquet(path) as file:
-                self._last = file.metadata.num_rows
-
-    def after(self, rows: int) -> int | None:
-        """The number of all rows, when so many have been read; None if it is unknown."""
-        share = None if self._is_exact else share_read(self._path)
+    def estimate(num_rows: int) -> int | None:
+        nonlocal last
+        share = share_read(path)
         # At 1 the last block is in memory, and how many of its rows are still to come is unknown.
-        if rows and share is not None and 0 < share < 1:
-            self._last = round(rows / share)
-        return None if self._last is None else max(self._last, rows)
+        if num_rows and share is not None and share < 1:
+            last = round(num_rows / share)
+        return None if last is None else max(last, num_rows)
+
+    return estimate

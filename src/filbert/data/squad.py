@@ -16,24 +16,31 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.findings import Finding
+from filbert.data.doctor import Finding
 from filbert.data.records import Row, guarded, read_rows
-from filbert.data.streams import BadRowReporter, Lines, OnError, kind_of, require_file, shown
+from filbert.data.streams import (
+    BadRowReporter,
+    OnError,
+    blocks,
+    require_file,
+    shown,
+    suffix_of,
+)
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Files
 
-# A SQuAD file is one JSON value, so it is read whole; the largest published one has 50 MB.
-MAX_FILE = 2**30
-
-_COLUMNS = {".csv", ".tsv", ".parquet"}
+_COLUMNS = (".csv", ".tsv", ".parquet")
+# The beginning of a SQuAD file: "data", perhaps after other keys with simple values.
+_SQUAD = re.compile(rb'\s*\{\s*(?:"\w+"\s*:\s*(?:"[^"]*"|[\d.]+)\s*,\s*)*"data"\s*:\s*[^,}]')
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
 
 
@@ -44,25 +51,26 @@ def read_questions(
     labelled: bool = True,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """The questions of a file, in order.
+    """Return the questions of a file, in order.
 
     A file that is one JSON object with "data" has SQuAD's own format, whatever its name; all others
     are read as rows with the columns `question`, `context`, `answers` and maybe `id` and
     `is_impossible`. A question without id gets its number in the file, from 1.
 
     Args:
-        path: may be compressed; "-" is standard input (JSON Lines only).
-        names: the user's names of the columns; SQuAD's own format has none.
-        labelled: whether `answers` must be there. If not, they are kept if they are there.
-        on_error: receives each bad question instead of it being raised.
+        path: May be compressed; "-" is standard input (JSON Lines only).
+        names: The user's names of the columns; SQuAD's own format has none.
+        labelled: Whether `answers` must be there. If not, they are kept if they are there.
+        on_error: Receives each bad question instead of it being raised.
 
     Raises:
-        InputError: a question or the file is wrong; with file, line and question id.
+        InputError: A question or the file is wrong; with file, line and question id.
     """
     report = BadRowReporter(on_error)
     if _is_squad(path):
+        questions = _squad_questions(path)
         empty = f"{shown(path)}: no question in it."
-        return guarded(_squad_rows(path, labelled, report), report, empty)
+        return guarded(_checked_rows(questions, str(path), labelled, report), report, empty)
     wanted = ["question", "context", *(["answers"] if labelled else [])]
     others = ["id"] if labelled else ["id", "answers"]
     wanted += [name for name in others if names.given(name) is not None]
@@ -75,15 +83,14 @@ def read_questions(
         encoding=names.encoding,
         on_error=on_error,
     )
-    numbered = ((row.values, row.line) for row in rows)
-    return _checked_rows(numbered, str(path), labelled, report)
+    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, report)
 
 
 def question_row(item: Any, index: int) -> Row:
-    """The row of a mapping with `question` and `context`, or of a (question, context) pair.
+    """Return the row of a mapping with `question` and `context`, or of a (question, context) pair.
 
     Raises:
-        InputError: it is neither; with its index.
+        InputError: It is neither; with its index.
     """
     if isinstance(item, list | tuple) and len(item) == 2:
         item = {"question": item[0], "context": item[1]}
@@ -92,16 +99,16 @@ def question_row(item: Any, index: int) -> Row:
             f"Item {index} is a {type(item).__name__}; a (question, context) pair or a mapping "
             "with both is expected."
         )
-    return _checked_row(dict(item), Row({"id": str(index + 1)}, "questions", index + 1), False)
+    return _checked_row(item, Row({"id": str(index + 1)}, "questions", index + 1), labelled=False)
 
 
 def question_place(row: Row) -> str:
-    """The place of a question, for messages: file, line and its id."""
+    """Return the place of a question, for messages: file, line and its id."""
     return f"{row.where}: question {printable(str(row.values['id']), 80)}"
 
 
 def at_its_offset(answer: Mapping[str, Any], context: str) -> bool:
-    """Whether the context has the answer at its `answer_start`; case and spaces may differ."""
+    """Return whether the context has the answer at its offset; case and spaces may differ."""
     begin: int = answer["answer_start"]
     text: str = answer["text"]
     there = context[begin : begin + len(text)] if begin >= 0 else ""
@@ -109,17 +116,15 @@ def at_its_offset(answer: Mapping[str, Any], context: str) -> bool:
 
 
 def read_predictions(path: str | Path) -> dict[str, str] | None:
-    """Answers in SQuAD's prediction format, one JSON object {id: text}; None for other files.
+    """Return answers in SQuAD's prediction format, one JSON object {id: text}; None for others.
 
     Raises:
-        InputError: the file cannot be read, or one of its values is no text.
+        InputError: The file cannot be read, or one of its values is no text.
     """
-    table = _table(path)
+    table = _object_in(path) or {}
     # One line of JSON Lines is an object of texts too, but it names its answer.
-    kinds = set(map(type, (table or {}).values()))
-    if table is None or {"answer", "prediction_text"} & set(table) or kinds & {dict, list}:
-        return None
-    if str not in kinds:
+    kinds = set(map(type, table.values()))
+    if {"answer", "prediction_text"} & set(table) or kinds & {dict, list} or str not in kinds:
         return None
     for key, value in table.items():
         if not isinstance(value, str):
@@ -128,14 +133,14 @@ def read_predictions(path: str | Path) -> dict[str, str] | None:
 
 
 def read_no_answer_scores(path: str | Path) -> dict[str, float]:
-    """SQuAD's other file, {id: number}: how sure the model is that there is no answer.
+    """Return SQuAD's other file, {id: number}: how sure the model is that there is no answer.
 
     The official script's --na-prob-file, and null_odds.json.
 
     Raises:
-        InputError: the file is not one.
+        InputError: The file is not one.
     """
-    table = _table(path)
+    table = _object_in(path)
     if table is None or not all(
         type(value) in (int, float) and math.isfinite(value) for value in table.values()
     ):
@@ -143,13 +148,13 @@ def read_no_answer_scores(path: str | Path) -> dict[str, float]:
     return {key: float(value) for key, value in table.items()}
 
 
-def _table(path: str | Path) -> dict[str, Any] | None:
-    """The file's single JSON object, or None if it is anything else."""
-    if str(path) == "-" or kind_of(path)[0] in _COLUMNS:
+def _object_in(path: str | Path) -> dict[str, Any] | None:
+    """Return the file's single JSON object, or None if it is anything else."""
+    if str(path) == "-" or suffix_of(path) in _COLUMNS:
         return None
     require_file(path)
     try:
-        content = json.loads(_text(path))
+        content = json.loads(b"".join(blocks(path)))
     except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
@@ -159,32 +164,27 @@ def _table(path: str | Path) -> dict[str, Any] | None:
 
 
 def _is_squad(path: str | Path) -> bool:
-    """Whether the file is one JSON object with "data" rather than an object a line."""
-    if str(path) == "-" or kind_of(path)[0] in _COLUMNS:
+    """Return whether the file is one JSON object with "data" rather than an object a line."""
+    if str(path) == "-" or suffix_of(path) in _COLUMNS:
         return False
     require_file(path)
-    with closing(Lines(path).blocks()) as blocks:
-        line = next(blocks, b"").lstrip().partition(b"\n")[0]
-    if not line.startswith(b"{"):
-        return False
-    try:
-        first = json.loads(line)
-    except RecursionError:
-        return False
-    except ValueError:
-        # The object goes on after this line, or after the first block of the file.
-        return line.strip() == b"{" or b'"data"' in line
-    return isinstance(first.get("data"), list) and "question" not in first
+    with closing(blocks(path)) as content:
+        return _SQUAD.match(next(content, b"")) is not None
 
 
-def _squad_rows(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
-    name, text = shown(path), _text(path)
+def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the values of every question, and its line.
+
+    Raises:
+        InputError: The file is no JSON, or has another structure.
+    """
+    name = shown(path)
     try:
+        text = b"".join(blocks(path)).decode("utf-8")
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        problem = f"broken JSON: {error}. Fetch or make the file again."
-        raise InputError(f"{name}:{line}: {problem}") from error
+        raise InputError(f"{name}:{line}: broken JSON: {error}. Make the file again.") from error
     lines: dict[Any, deque[int]] = defaultdict(deque)
     line, at = 1, 0
     # A quote inside a JSON string is always escaped, so only a real key can match.
@@ -192,17 +192,6 @@ def _squad_rows(path: str | Path, labelled: bool, report: BadRowReporter) -> Ite
         line, at = line + text.count("\n", at, match.start()), match.start()
         lines[json.loads(match[1])].append(line)
     del text
-    yield from _checked_rows(_squad_questions(content, name, lines), str(path), labelled, report)
-
-
-def _squad_questions(
-    content: Any, name: str, lines: dict[Any, deque[int]]
-) -> Iterator[tuple[dict[str, Any], int]]:
-    """The values of every question, and its line.
-
-    Raises:
-        InputError: the file has another structure.
-    """
     line = 1
     for a, article in enumerate(_items(content, "data", name)):
         place = f"{name}: data[{a}]"
@@ -227,27 +216,6 @@ def _items(parent: Any, key: str, place: str) -> list[Any]:
     return items
 
 
-def _text(path: str | Path) -> str:
-    """All of a file, decompressed.
-
-    Raises:
-        InputError: it is too large, not UTF-8, or cannot be read.
-    """
-    content = bytearray()
-    for block in Lines(path).blocks():
-        content += block
-        if len(content) > MAX_FILE:
-            raise InputError(
-                f"{shown(path)}: more than {MAX_FILE:,} bytes in one JSON value. "
-                "Write one question a line (JSON Lines) instead."
-            )
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{shown(path)}:{line}: byte {error.start} is not UTF-8.") from error
-
-
 # One question
 
 
@@ -259,14 +227,14 @@ def _checked_rows(
 ) -> Iterator[Row]:
     for number, (values, line) in enumerate(questions, 1):
         try:
-            row = _checked_row(values, Row({"id": str(number)}, path, line), labelled)
+            row = _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
         except InputError as error:
             report(error)
         else:
             yield row
 
 
-def _checked_row(values: Mapping[str, Any], row: Row, labelled: bool) -> Row:
+def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:
     """Fill `row`, which has an id, with the values of a question in the form that tasks expect."""
     given = values.get("id")
     if given is not None:
@@ -277,26 +245,21 @@ def _checked_row(values: Mapping[str, Any], row: Row, labelled: bool) -> Row:
     for key in ("question", "context"):
         value = values.get(key)
         if not isinstance(value, str):
-            kind = f"holds a value of type {type(value).__name__}, not text"
-            raise InputError(f'{place}: "{key}" {"is missing" if value is None else kind}.')
+            kind = "is missing" if value is None else f"is a {type(value).__name__}, not a text"
+            raise InputError(f'{place}: "{key}" {kind}.')
         row.values[key] = value
-    answers, impossible = values.get("answers"), values.get("is_impossible")
-    if answers is None:
+    if values.get("answers") is None:
         if labelled:
-            raise InputError(
-                f'{place}: "answers" is missing. An empty list says that there is no answer.'
-            )
+            raise InputError(f'{place}: "answers" is missing; an empty list means no answer.')
         return row
-    row.values["answers"] = _answers(answers, place)
-    if impossible is not None and not isinstance(impossible, bool):
-        raise InputError(f'{place}: "is_impossible" is neither true nor false.')
-    if impossible and row.values["answers"]:
+    row.values["answers"] = _answers(values["answers"], place)
+    if values.get("is_impossible") not in (None, False, not row.values["answers"]):
         raise InputError(f'{place}: "is_impossible" is true, yet there are answers. Change one.')
     return row
 
 
 def _answers(value: Any, place: str) -> list[dict[str, Any]]:
-    """The answers as a list of {"text", "answer_start"}; Hugging Face keeps two lists instead."""
+    """Return the answers as a list of {"text", "answer_start"}; Hugging Face has two lists."""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
@@ -391,32 +354,29 @@ class Cutting(NamedTuple):
     stride: int
     max_question_length: int
 
-    def __call__(self, rows: Sequence[Row]) -> list[list[Encoding]]:
-        """The windows of each row's question and context."""
-        return self.tokenizer.windows(
-            [(row.values["question"], row.values["context"]) for row in rows],
-            max_length=self.max_length,
-            stride=self.stride,
-            max_first=self.max_question_length,
-        )
-
 
 def cut_up(
     rows: Sequence[Row], cutting: Cutting
 ) -> Iterator[tuple[Row, list[Encoding], list[Window]]]:
-    """Every row with its windows, as token ids and as places in the context.
+    """Yield every row with its windows, as token ids and as places in the context.
 
     Raises:
-        InputError: a question leaves no room for its context; with file, line and id.
+        InputError: A question leaves no room for its context; with file, line and id.
     """
     last: Question | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[begin : begin + _ROWS_AT_ONCE]
         try:
-            found = cutting(some)
+            pieces = cutting.tokenizer.windows(
+                [(row.values["question"], row.values["context"]) for row in some],
+                max_length=cutting.max_length,
+                stride=cutting.stride,
+                max_first=cutting.max_question_length,
+                place=partial(_place_of, some),
+            )
         except InputError as error:
-            raise _without_room(some, cutting, error) from error
-        for row, encodings in zip(some, found, strict=True):
+            raise InputError(f"{error} Or lower --max-question-length.") from error
+        for row, encodings in zip(some, pieces, strict=True):
             context: str = row.values["context"]
             # Questions on one paragraph follow each other and share its offsets.
             shared = last.offsets if last is not None and last.context == context else None
@@ -425,30 +385,20 @@ def cut_up(
             yield row, encodings, windows
 
 
-def _without_room(rows: Sequence[Row], cutting: Cutting, error: InputError) -> InputError:
-    """The error with the place of the first row that causes it."""
-    for row in rows:
-        try:
-            cutting([row])
-        except InputError:
-            return InputError(
-                f"{question_place(row)}: the question leaves no room for its context in "
-                f"{cutting.max_length} tokens. Lower --max-question-length, which is "
-                f"{cutting.max_question_length}, or raise --max-length."
-            )
-    return error
+def _place_of(rows: Sequence[Row], index: int) -> str:
+    return question_place(rows[index])
 
 
 def windows_of(
     id: str, context: str, encodings: Sequence[Encoding], known: np.ndarray | None = None
 ) -> list[Window]:
-    """The windows of one question, from what `Tokenizer.windows` made of (question, context).
+    """Return the windows of one question, from the result of `Tokenizer.windows`.
 
     Args:
-        id: of the question.
-        context: the second text.
-        encodings: one per window.
-        known: the offsets of the same context, when an earlier question had it.
+        id: Of the question.
+        context: The second text.
+        encodings: One per window.
+        known: The offsets of the same context, if an earlier question had it.
     """
     places = []
     for encoding in encodings:
@@ -468,18 +418,18 @@ def windows_of(
 
 
 def tokens_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """First and last token that hold any of the characters [begin, end); None if none does.
+    """Return the first and last token that hold any of the characters; None if none does.
 
     Args:
         offsets: int32 (N, 2).
+        begin, end: Characters [begin, end).
     """
     inside = np.flatnonzero((offsets[:, 1] > begin) & (offsets[:, 0] < end))
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
 def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
-    """Return the first and last context token of the training answer: the first answer, without
-    spaces around it.
+    """Return the first and last token of the first answer, without spaces around it.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
@@ -497,7 +447,7 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
 
 
 def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
-    """Places in the window's sequence of the first and last token; (0, 0) unless all are in it."""
+    """Return the places of a first and last token in a window; (0, 0) unless it holds all."""
     if tokens is None:
         return (0, 0)
     first, last = tokens
@@ -508,7 +458,7 @@ def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """The window that predicts each token: int64 (N,); the first of equally good ones.
+    """Return the window that predicts each token: int64 (N,); the first of equally good ones.
 
     It maximises min(tokens to the left, tokens to the right) + 0.01 * window length.
 
@@ -530,7 +480,7 @@ def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 def best_spans(
     windows: Sequence[Window], outputs: Sequence[np.ndarray], *, n_best: int, max_length: int
 ) -> Spans:
-    """Candidates of one question: of every window the `n_best` best starts with as many best ends.
+    """Return the candidates of a question: of every window the `n_best` best starts and ends.
 
     The best are taken among all tokens of the sequence; then those are left out that are no token
     of the context, whose start belongs to another window, that end before they start or are longer
@@ -541,7 +491,7 @@ def best_spans(
         outputs: float (n, 2) for each, start and end logits.
     """
     owner = best_windows([(window.start, window.length) for window in windows])
-    found = []
+    parts = []
     for number, (window, output) in enumerate(zip(windows, outputs, strict=True)):
         order = np.argsort(-output, axis=0, kind="stable")[:n_best]
         place = order - window.begin
@@ -553,9 +503,9 @@ def best_spans(
         i, j = np.nonzero((length >= 0) & (length < max_length))
         first, last = starts[i], ends[j]
         shift = window.start - window.begin
-        found.append((first + shift, last + shift, output[first, 0], output[last, 1]))
+        parts.append((first + shift, last + shift, output[first, 0], output[last, 1]))
     first, last, start_logits, end_logits = (
-        np.concatenate([part[k] for part in found]) for k in range(4)
+        np.concatenate([part[k] for part in parts]) for k in range(4)
     )
     start_logits, end_logits = start_logits.astype(np.float64), end_logits.astype(np.float64)
     best = np.argsort(-(start_logits + end_logits), kind="stable")
@@ -563,13 +513,13 @@ def best_spans(
 
 
 def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Start and end logit of "no answer": of each window's first token, the least sum."""
+    """Return start and end logit of "no answer": of each window's first token, the least sum."""
     pairs = [(float(output[0, 0]), float(output[0, 1])) for output in outputs]
     return min(pairs, key=sum)
 
 
 def different_texts(question: Question, candidates: Spans, count: int) -> list[SpanAnswer]:
-    """The first `count` candidates with different texts, without the spaces at their ends."""
+    """Return the first `count` candidates with different texts, without spaces at their ends."""
     answers: dict[str, SpanAnswer] = {}
     offsets = question.offsets
     for first, last, *logits in zip(*candidates, strict=True):
@@ -585,7 +535,7 @@ def different_texts(question: Question, candidates: Spans, count: int) -> list[S
 
 
 def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[SpanAnswer]:
-    """The same list with "no answer" at its rank, `count` in all; behind them if it ranks lower.
+    """Return the list with "no answer" at its rank, `count` in all; after them if it ranks lower.
 
     The best answer stays in it even where `count` is 1.
     """
@@ -595,7 +545,7 @@ def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[S
 
 
 def shares(answers: Sequence[SpanAnswer]) -> list[float]:
-    """Softmax over the sums of logits; [] of none."""
+    """Return the softmax over the sums of logits; [] of none."""
     if not answers:
         return []
     totals = np.array([answer.total for answer in answers])
@@ -606,7 +556,7 @@ def shares(answers: Sequence[SpanAnswer]) -> list[float]:
 def question_findings(
     rows: Sequence[Row], cutting: Cutting | None, max_answer_length: int
 ) -> Iterator[Finding]:
-    """What is wrong with questions that can be read.
+    """Yield what is wrong with questions that can be read.
 
     Args:
         rows: questions, with `answers` where they are known.
@@ -619,7 +569,7 @@ def question_findings(
         if all(at_its_offset(answer, row.values["context"]) for answer in answers):
             sound.append(row)
         else:
-            message = "Answers that do not stand in the context at their answer_start."
+            message = "Answers that are not in the context at their answer_start."
             yield Finding("error", "answer_offset", message, question_place(row))
     if cutting is None:
         return

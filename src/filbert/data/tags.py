@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from filbert.data.conll import Sentence, place_of
-from filbert.data.findings import Finding, Level
+from filbert.data.doctor import Finding, Level
 from filbert.data.labels import MAX_LABEL, listed
 from filbert.data.records import Row
 from filbert.errors import InputError, printable

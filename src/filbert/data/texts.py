@@ -1,38 +1,38 @@
-"""The text, pair of texts or choices in a row, and rows of texts without a file."""
+"""The texts of a row: one, a pair with or without a score, or a context with choices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.records import Row, column_names, read_rows
-from filbert.data.streams import OnError, kind_of, shown
+from filbert.data.records import Row, column_names
+from filbert.data.streams import OnError, shown, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 from filbert.text.clean import Cleaning
+from filbert.text.tokenizer import T, Text, chunked
 
 # Texts
 
-Text = str | tuple[str, str]
-
 
 def text_of(row: Row, clean: Cleaning | None = None) -> Text:
-    """The text of a row, or its pair of texts; as the model reads it where `clean` is given."""
+    """Return the text of a row, or its pair of texts; as the model reads it if `clean` is given."""
     pair = row.values.get("text_pair")
     text: str = row.values["text"]
     return cleaned(text if pair is None else (text, pair), clean)
 
 
 def holds_text(row: Row) -> bool:
-    """Whether the text or the second text of a row holds anything but white space."""
+    """Return whether the text or the second text of a row holds anything but white space."""
     return any(str(row.values.get(name) or "").strip() for name in ("text", "text_pair"))
 
 
 def cleaned(text: Text, clean: Cleaning | None) -> Text:
-    """A text or both texts of a pair as the model reads them where `clean` is given."""
+    """Return a text or both texts of a pair as the model reads them if `clean` is given."""
     if clean is None:
         return text
     return clean(text) if isinstance(text, str) else (clean(text[0]), clean(text[1]))
@@ -45,20 +45,15 @@ def read_texts(
     extra: Sequence[str] = (),
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """Rows with `text`, maybe `text_pair`, and the standard columns `labels`; see ColumnNames."""
-    return names.read(
-        path,
-        required=("text", *labels),
-        optional=("text_pair",),
-        extra=extra,
-        on_error=on_error,
-    )
+    """Return rows with `text`, maybe `text_pair`, and the standard columns `labels`."""
+    required, optional = ("text", *labels), ("text_pair",)
+    return names.read(path, required=required, optional=optional, extra=extra, on_error=on_error)
 
 
 def has_lists_of_labels(
     path: str | Path, names: ColumnNames, instead_of: Sequence[str] = ()
 ) -> bool:
-    """Whether the rows of a file have `labels`, lists of them, and no `label`.
+    """Return whether the rows of a file have `labels`, lists of them, and no `label`.
 
     False where the user has named another column, where there is one of `instead_of`, and for
     standard input, which is read once.
@@ -68,12 +63,8 @@ def has_lists_of_labels(
     columns = column_names(path, names.separator, names.encoding)
     if "labels" not in columns or not {"label", *instead_of}.isdisjoint(columns):
         return False
-    rows = read_rows(
-        path,
-        optional=("labels",),
-        separator=names.separator,
-        encoding=names.encoding,
-        on_error=lambda _: None,
+    rows = ColumnNames(separator=names.separator, encoding=names.encoding).read(
+        path, required=(), optional=("labels",), on_error=lambda _: None
     )
     first = next(rows, None)
     value = None if first is None else first.values.get("labels")
@@ -81,10 +72,10 @@ def has_lists_of_labels(
 
 
 def text_row(item: Any, index: int) -> Row:
-    """The row of a text, of a pair, or of a mapping with `text` and maybe `text_pair`.
+    """Return the row of a text, of a pair, or of a mapping with `text` and maybe `text_pair`.
 
     Raises:
-        InputError: it is none of these; with its index.
+        InputError: It is none of these; with its index.
     """
     if isinstance(item, dict):
         item = (item.get("text"), item.get("text_pair"))
@@ -97,17 +88,17 @@ def refuse_one_text(texts: Iterable[Any]) -> None:
     """Refuse a single text, whose letters would count as texts.
 
     Raises:
-        InputError: it is one.
+        InputError: It is one.
     """
     if isinstance(texts, str):
         raise InputError("This is one text; a list of texts is expected: [text].")
 
 
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
-    """Check and return texts and pairs, one by one.
+    """Check and yield texts and pairs, one by one.
 
     Raises:
-        InputError: a bare string instead of a list, or something that is no text; with its index.
+        InputError: A bare string instead of a list, or something that is no text; with its index.
     """
     refuse_one_text(texts)
     for index, text in enumerate(texts):
@@ -122,47 +113,108 @@ def _checked_text(item: Any, index: int) -> Text:
     return one if two is None else (one, two)
 
 
-# Chunks
-
 # Rows that are tokenised, sorted by length and answered together.
 CHUNK_ROWS = 4_096
 CHUNK_CHARACTERS = 16_000_000
 
-Item = TypeVar("Item")
-
-
-def characters_in(text: str | tuple[str, str]) -> int:
-    """Size of a text, or of both texts of a pair."""
-    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-
 
 def chunks(
-    items: Iterable[Item], size_of: Callable[[Item], int], limit: int = CHUNK_CHARACTERS
-) -> Iterator[list[Item]]:
-    """Lists of at most CHUNK_ROWS items that end where their sizes reach `limit`."""
-    chunk: list[Item] = []
-    size = 0
-    for item in items:
-        chunk.append(item)
-        size += size_of(item)
-        if len(chunk) >= CHUNK_ROWS or size >= limit:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+    items: Iterable[T], size_of: Callable[[T], int], size: int = CHUNK_CHARACTERS
+) -> Iterator[list[T]]:
+    """Yield items in lists of at most CHUNK_ROWS that end where their sizes reach `size`."""
+    return chunked(items, size_of, size=size, count=CHUNK_ROWS)
+
+
+# Pairs with a score
+
+
+def require_pair(row: Row) -> None:
+    """Check that there is a second text.
+
+    Raises:
+        InputError: There is none; with file and line.
+    """
+    if row.values.get("text_pair") in (None, ""):
+        raise InputError(
+            f"{row.where}: no second text. Sentence vectors are trained on pairs; fill the column "
+            "'text_pair', or drop the row."
+        )
+
+
+def score_of(row: Row) -> float | None:
+    """Return the label as a number; None without one.
+
+    Raises:
+        InputError: It is no finite number; with file and line.
+    """
+    value = row.values.get("label")
+    if value is None or value == "":
+        return None
+    number = as_number(value)
+    if not math.isfinite(number):
+        raise InputError(
+            f"{row.where}: label {printable(repr(value), 40)} is not a number. A label says how "
+            "similar both texts are."
+        )
+    return number
+
+
+def as_number(value: Any) -> float:
+    """Return the value as a float; nan for anything else, also for True and for "1_000"."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def scale_of(rows: Iterable[Row]) -> float:
+    """Return what the scores of the training rows are divided by to become cosines.
+
+    1.0 if all are between -1 and 1, 5.0 if all are between 0 and 5 (as in STS-B), else the largest.
+
+    Raises:
+        InputError: A score is no number, or there are negative scores and scores above 1.
+    """
+    scores = [(score, row.where) for row in rows if (score := score_of(row)) is not None]
+    smallest, where = min(scores, default=(0.0, ""))
+    largest = max(scores, default=(0.0, ""))[0]
+    if smallest >= -1 and largest <= 1:
+        return 1.0
+    if smallest < 0:
+        raise InputError(
+            f"{where}: label {smallest:g}, but the largest is {largest:g}. A label is the wanted "
+            "cosine of both texts, from -1 to 1, or a score from 0 upwards."
+        )
+    return 5.0 if largest <= 5 else largest
+
+
+def complete_pair(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return `value` of a foreign prediction for a pair, and `rank` and `pool_size` if both exist.
+
+    Raises:
+        InputError: What is missing or impossible, with file and line.
+    """
+    keys = ("value", "rank", "pool_size")
+    value, rank, size = (as_number(prediction.get(key)) for key in keys)
+    if not math.isfinite(value):
+        raise InputError(f"{where}: a prediction needs 'value', the cosine of a pair, a number.")
+    if prediction.get("rank") is None or prediction.get("pool_size") is None:
+        return {"value": value}
+    if not 1 <= rank <= size < math.inf:
+        raise InputError(f"{where}: 'rank' must be a number from 1 to 'pool_size'.")
+    return {"value": value, "rank": int(rank), "pool_size": int(size)}
 
 
 # Multiple choice
-
-# A table has no lists, so its choices are in columns of their own.
-_TABLES = (".csv", ".tsv")
 
 
 def check_choice_columns(names: ColumnNames) -> None:
     """Check the names of the columns of choices.
 
     Raises:
-        ConfigError: one column only, one twice, or a list in addition to the columns.
+        ConfigError: One column only, one twice, or a list in addition to the columns.
     """
     columns = names.choice_columns
     if columns is None:
@@ -182,21 +234,21 @@ def read_choices(
     check: Callable[[Row], object],
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """Rows with `context`, `choices` (a list of texts) and, if labelled, `label`.
+    """Return rows with `context`, `choices` (a list of texts) and, if labelled, `label`.
 
     Args:
-        path, names, on_error: as for `ColumnNames.read`; the choices come from a list or from
+        path, names, on_error: As for `ColumnNames.read`; the choices come from a list or from
             `names.choice_columns`.
-        labelled: whether `label` must be there.
-        check: raises InputError for a row that cannot be used.
+        labelled: Whether `label` must be there.
+        check: Raises InputError for a row that cannot be used.
 
     Raises:
-        ConfigError: the names do not go together.
-        InputError: a row is wrong, unless `on_error` takes it; with file and line.
+        ConfigError: The names contradict each other.
+        InputError: A row is wrong, unless `on_error` takes it; with file and line.
     """
     check_choice_columns(names)
     columns = names.choice_columns
-    if columns is None and str(path) != "-" and kind_of(path)[0] in _TABLES:
+    if columns is None and suffix_of(path) in (".csv", ".tsv"):
         raise InputError(
             f"{shown(path)}: a table has one column per choice, and none are named. "
             "Pass --choice-columns, as in --choice-columns ending0,ending1."
@@ -207,9 +259,9 @@ def read_choices(
     def checked() -> Iterator[Row]:
         for row in rows:
             if columns:
-                kept = {key: row.values[key] for key in required}
-                kept["choices"] = [row.values[own] for own in columns]
-                row = Row(kept, row.path, row.line)
+                values = {key: row.values[key] for key in required}
+                values["choices"] = [row.values[own] for own in columns]
+                row = Row(values, row.path, row.line)
             try:
                 check(row)
             except InputError as error:
@@ -223,44 +275,36 @@ def read_choices(
 
 
 def choices_of(row: Row) -> list[str]:
-    """The choices of a row that has a context too.
+    """Return the choices of a row that has a context too.
 
     Raises:
-        InputError: one of them is no text, or there are fewer than two; with file and line.
+        InputError: One of them is no text, or there are fewer than two; with file and line.
     """
     return checked_choices(row.values.get("context"), row.values.get("choices"), row.where)
 
 
 def checked_choices(context: Any, choices: Any, where: str) -> list[str]:
-    """The choices; checks that context and choices are texts.
+    """Return the choices; check that context and choices are texts.
 
     Raises:
-        InputError: they are not, or there are fewer than two choices; with `where`.
+        InputError: They are not, or there are fewer than two choices; with `where`.
     """
-    if not isinstance(context, str):
-        raise InputError(f"{where}: the context is {_kind(context)}; expected a text.")
-    if not isinstance(choices, list | tuple | np.ndarray):
-        raise InputError(f"{where}: the choices are {_kind(choices)}; expected a list of texts.")
-    for number, choice in enumerate(choices):
-        if not isinstance(choice, str):
-            raise InputError(f"{where}: choice {number} is {_kind(choice)}; expected a text.")
-    if len(choices) < 2:
-        raise InputError(f"{where}: {counted(len(choices))}; at least two are needed.")
+    is_list = isinstance(choices, list | tuple | np.ndarray) and len(choices) >= 2
+    if not isinstance(context, str) or not is_list or not all(isinstance(c, str) for c in choices):
+        raise InputError(f"{where}: expected a context, a text, and a list of two or more choices.")
     return list(choices)
 
 
 def chosen_index(row: Row, choices: Sequence[str]) -> int:
-    """Which of the choices is the row's label, from 0.
+    """Return which of the choices is the row's label, from 0.
 
     A whole number in range is the number of a choice; anything else must be the text of exactly one
     choice.
 
     Raises:
-        InputError: it is neither, or there is no label; with file and line.
+        InputError: It is neither, or there is no label; with file and line.
     """
-    value = row.values.get("label")
-    if value is None or value == "":
-        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    value: Any = row.values.get("label")
     number = whole_number(value)
     if number is not None and 0 <= number < len(choices):
         return number
@@ -272,32 +316,12 @@ def chosen_index(row: Row, choices: Sequence[str]) -> int:
     return choices.index(value)
 
 
-def label_is_ambiguous(row: Row, choices: Sequence[str]) -> bool:
-    """Whether a label written as text counts one choice and is the text of another."""
-    value = row.values.get("label")
-    if not isinstance(value, str) or value not in choices:
-        return False
-    number = whole_number(value)
-    return number is not None and 0 <= number < len(choices) and choices[number] != value
-
-
 def whole_number(value: Any) -> int | None:
-    """A whole number, also as 2.0 or as text "2"; None for anything else."""
-    if isinstance(value, bool | np.bool_):
-        return None
-    if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return int(value)
-    return None
+    """Return a whole number, also of 2.0 or the text "2"; None for anything else."""
+    number = as_number(value)
+    return int(number) if number.is_integer() and not isinstance(value, np.bool_) else None
 
 
 def counted(count: int) -> str:
-    """As in "1 choice"."""
+    """Return a number of choices, as in "1 choice"."""
     return f"{count} choice" + ("" if count == 1 else "s")
-
-
-def _kind(value: Any) -> str:
-    return "missing" if value is None else f"a value of type {type(value).__name__}"

@@ -31,7 +31,7 @@ from filbert.data.build import locked
 from filbert.data.examples import Example
 from filbert.data.loader import one_ahead
 from filbert.data.records import Row
-from filbert.data.texts import CHUNK_CHARACTERS, Text, characters_in, chunks, text_of
+from filbert.data.texts import CHUNK_CHARACTERS, chunks, text_of
 from filbert.data.vectors import VectorFile
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import flush
@@ -41,6 +41,7 @@ from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.tasks.base import cleaning_of, task_to_dict
 from filbert.tasks.rows import row_texts
+from filbert.text.tokenizer import Text, characters_in
 
 # Floats of a chunk with a vector per token: fixed memory, however long the texts.
 _FLOATS = 2**23

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch
 from filbert.data.examples import Example
-from filbert.data.texts import characters_in, chunks, refuse_one_text
+from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.forward import LoadedModel, encode, forward, in_order
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import HEADS, HeadInput, MaskedLMHead, Model, PretrainingHead
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
-from filbert.text.tokenizer import Encoding, Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer, characters_in
 
 # Scores that a batch holds at a time, in numbers: 32 MB of float32.
 _MOST_SCORES = 2**23

@@ -22,7 +22,7 @@ from filbert.checkpoints.sentence_transformers import (
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.tables import as_data_frame, items_of
-from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned
+from filbert.data.texts import checked_texts, chunks, cleaned
 from filbert.errors import ConfigError, InputError, checked_keywords
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
@@ -43,7 +43,7 @@ from filbert.model.precision import Precision, choose_device, choose_precision
 from filbert.tasks.base import Prediction, Task, cleaning_of, set_vector_head
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.masks import check_masked
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer, characters_in
 
 log = logging.getLogger(__name__)
 

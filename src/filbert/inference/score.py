@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example
-from filbert.data.texts import characters_in, chunks, refuse_one_text
+from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import InputError, printable
 from filbert.inference.fill import masked_lm_part, read_masks, sequences_around
 from filbert.inference.forward import LoadedModel
 from filbert.text.masks import mask_name, mask_spans
-from filbert.text.tokenizer import Encoding, Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer, characters_in
 
 # Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
 _CHUNK_CHARACTERS = 2**16

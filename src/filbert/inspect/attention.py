@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example
-from filbert.data.texts import Text, cleaned, text_of, text_row
+from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
@@ -28,7 +28,7 @@ from filbert.model.encoder import Encoder, traced
 from filbert.model.heads import Model
 from filbert.model.positions import rotate
 from filbert.tasks.base import cleaning_of
-from filbert.text.tokenizer import Encoding, Tokenizer, without_halves
+from filbert.text.tokenizer import Encoding, Text, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32.
 MOST_WEIGHTS = 2**29

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from filbert.data.columns import ColumnNames
+    from filbert.data.doctor import Finding
     from filbert.data.examples import Example
-    from filbert.data.findings import Finding
     from filbert.data.records import Row
     from filbert.data.streams import OnError
-    from filbert.data.texts import Text
-    from filbert.text.tokenizer import Tokenizer
+    from filbert.text.tokenizer import Text, Tokenizer
 
 Prediction = dict[str, Any]
 # Names of tasks in other programs that a search for similar spellings would not find.
@@ -265,8 +264,7 @@ class TaskSpec:
         positive: the positive class of two; None for more classes and for several labels.
         thresholds: see `Classification`.
         temperature: logits are divided by it before they become probabilities.
-        on_overflow: the treatment of long texts, a key of `data.overflow.RULES`; "window" loses
-            nothing.
+        on_overflow: the treatment of long texts, one of `data.examples.OVERFLOW_RULES`.
         clean: cleaning of the texts before they become tokens.
         cleans: whether the task can clean texts.
         pooling: of tokens to a vector, where `head_kind` is None.

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, lengths_of, rows_of
+from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
 from filbert.data.labels import (
     answer,
     check_names,
@@ -27,7 +27,6 @@ from filbert.data.labels import (
     listed,
     loss_weights,
 )
-from filbert.data.overflow import check_rule
 from filbert.data.records import Row
 from filbert.data.texts import has_lists_of_labels, read_texts
 from filbert.errors import ConfigError, InputError, did_you_mean
@@ -144,7 +143,7 @@ class Classification:
             positive class of two labels, one per label for multi-label, none for more classes.
         temperature: logits are divided by it before they become probabilities (Guo et al. 2017).
         declared: whether the labels were given by the user rather than read from the rows.
-        on_overflow: the treatment of long texts; a key of data.overflow.RULES.
+        on_overflow: the treatment of long texts; one of data.examples.OVERFLOW_RULES.
         stride: tokens from window to window.
         clean: cleaning of the texts before they become tokens.
     """
@@ -218,7 +217,7 @@ class Classification:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Classification:
         """A task that knows the user's options and no row yet."""
         labels = names.declared_labels(options.labels, multilabel=options.multilabel)
-        check_rule(options.on_overflow, options.stride)
+        check_overflow(options.on_overflow, options.stride)
         return cls(
             labels=labels,
             multilabel=options.multilabel or bool(names.label_columns),

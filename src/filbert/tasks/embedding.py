@@ -18,19 +18,18 @@ import torch
 from torch import Tensor
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, rows_of
-from filbert.data.findings import Finding
-from filbert.data.overflow import encode_rows
-from filbert.data.pairs import (
+from filbert.data.doctor import Finding
+from filbert.data.examples import Example, encode_rows, rows_of
+from filbert.data.records import Row
+from filbert.data.texts import (
+    CHUNK_ROWS,
     complete_pair,
-    pair_findings,
+    read_texts,
     require_pair,
-    require_positive,
     scale_of,
     score_of,
+    text_of,
 )
-from filbert.data.records import Row
-from filbert.data.texts import CHUNK_ROWS, Text, read_texts, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
 from filbert.metrics.similarity import (
@@ -50,7 +49,7 @@ from filbert.tasks.base import (
 )
 from filbert.tasks.rows import TextRows, row_texts
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +100,11 @@ class TextPairs(TextRows):
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Pairs without information, and labels that cannot be used."""
-        score_max = getattr(task, "score_max", None)
-        return pair_findings(rows, positives=task.spec.whole_batch, score_max=score_max)
+        """Pairs without information."""
+        for row in rows:
+            if row.values["text"] == row.values.get("text_pair"):
+                message = "Pairs of a text with itself; their cosine is always 1."
+                yield Finding("warning", "identical_pair", message, row.where)
 
 
 PAIRS = TextPairs()
@@ -185,8 +186,11 @@ class SentenceEmbedding:
     def _checked(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
             self.gold(row)
-            if self._is_contrastive:
-                require_positive(row)
+            if self._is_contrastive and score_of(row) not in (None, 1.0):
+                raise InputError(
+                    f"{row.where}: label {score_of(row):g}. --loss contrastive takes every row as "
+                    "a pair with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
+                )
             yield row
 
     def gold(self, row: Row) -> float | None:

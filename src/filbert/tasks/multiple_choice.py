@@ -17,18 +17,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, lengths_of, rows_of
-from filbert.data.findings import Finding
-from filbert.data.overflow import check_rule, encode_rows
+from filbert.data.doctor import Finding
+from filbert.data.examples import Example, check_overflow, encode_rows, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import (
-    Text,
     check_choice_columns,
     checked_choices,
     choices_of,
     chosen_index,
     counted,
-    label_is_ambiguous,
     read_choices,
     whole_number,
 )
@@ -47,7 +44,7 @@ from filbert.tasks.base import (
 )
 from filbert.tasks.rows import row_targets, row_texts
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer
 
 _RULES = ("error", "truncate")
 
@@ -112,7 +109,7 @@ class ContextsWithChoices(RowFormat):
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Choices that are empty or repeated, and labels that can be read in two ways."""
+        """Choices that are empty or repeated."""
         for row in rows:
             choices = row.values["choices"]
             if not all(choice.strip() for choice in choices):
@@ -120,12 +117,6 @@ class ContextsWithChoices(RowFormat):
             if len(set(choices)) < len(choices):
                 message = "Rows that offer one choice twice."
                 yield Finding("warning", "repeated_choice", message, row.where)
-            if label_is_ambiguous(row, choices):
-                message = (
-                    "Rows whose label is the number of one choice and the text of another; the "
-                    "number counts."
-                )
-                yield Finding("warning", "ambiguous_label", message, row.where)
 
 
 def _probabilities(scores: Any, count: int, where: str) -> list[float]:
@@ -180,7 +171,7 @@ class MultipleChoice:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """A task that has not seen how many choices there are."""
         refuse_cleaning(options, "choices are read as they stand")
-        check_rule(options.on_overflow)
+        check_overflow(options.on_overflow)
         check_choice_columns(names)
         if options.on_overflow not in _RULES:
             raise ConfigError(

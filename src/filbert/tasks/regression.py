@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, lengths_of, rows_of
-from filbert.data.overflow import RULES, check_rule
+from filbert.data.examples import OVERFLOW_RULES, Example, check_overflow, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import read_texts
 from filbert.errors import InputError, printable
@@ -80,8 +79,8 @@ class Regression:
     """Predict a number for a text or a pair of texts, unscaled (mean squared error).
 
     Attributes:
-        on_overflow: the treatment of long texts; one of data.overflow.RULES. The number of a row
-            with several windows is the mean of theirs, in training too.
+        on_overflow: one of data.examples.OVERFLOW_RULES. The number of a row with several windows
+            is the mean of theirs, in training too.
         stride: tokens from window to window.
         clean: cleaning of the texts before they become tokens.
     """
@@ -91,7 +90,7 @@ class Regression:
     clean: Cleaning | None = None
 
     def __post_init__(self) -> None:
-        if self.on_overflow not in RULES or not isinstance(self.stride, int):
+        if self.on_overflow not in OVERFLOW_RULES or not isinstance(self.stride, int):
             raise ValueError(f"on_overflow {self.on_overflow!r}, stride {self.stride!r}")
 
     @cached_property
@@ -116,7 +115,7 @@ class Regression:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Regression:
         """A task that knows the user's options."""
-        check_rule(options.on_overflow, options.stride)
+        check_overflow(options.on_overflow, options.stride)
         return cls(options.on_overflow, options.stride, Cleaning.parse(options.clean))
 
     def fit(self, rows: Iterable[Row]) -> Regression:

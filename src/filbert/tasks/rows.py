@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,15 @@ import torch
 from torch import Tensor
 
 from filbert.data.columns import ColumnNames, recognised, recognition_line
-from filbert.data.examples import Example, rows_of
-from filbert.data.findings import Finding
-from filbert.data.overflow import row_examples
+from filbert.data.doctor import RowCheck
+from filbert.data.examples import Example, row_examples, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import Text, text_of, text_row
+from filbert.data.texts import text_of, text_row
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowFormat, RowSource, Targets, Task
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -125,41 +125,20 @@ class TextRows(RowFormat):
         return [text_of(row, clean)]
 
 
-class RowCheck:
-    """A `filbert.data.findings.CheckableTask` for the rows of a task."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.head_kind = task.spec.head_kind
-        self.labels_are_classes = task.spec.labels_are_classes
-        self.windows = task.spec.windows
-        self.clean = task.spec.clean
-        self.id_column = task.spec.row_format.id_column
-
-    def read(
-        self,
-        path: str | Path,
-        names: ColumnNames,
-        *,
-        labelled: bool = True,
-        on_error: OnError | None = None,
-    ) -> Iterator[Row]:
-        """The rows of a file."""
-        return read_task_rows(self.task, path, names, labelled=labelled, on_error=on_error)
-
-    def sequences(self, row: Row) -> list[Text]:
-        """The texts or pairs of a row that are tokenised, at least one."""
-        return row_texts(self.task, row)
-
-    def labels_of(self, row: Row) -> list[str]:
-        """The label names in a row. An InputError makes the row a bad one."""
-        return row_labels(self.task, row)
-
-    def findings(
-        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
-    ) -> Iterator[Finding]:
-        """What else is wrong with some good rows."""
-        return self.task.spec.row_format.findings(self.task, rows, tokenizer, max_length)
+def row_check(task: Task) -> RowCheck:
+    """Return what the data check needs to know about the rows of a task."""
+    spec = task.spec
+    return RowCheck(
+        read=partial(read_task_rows, task),
+        sequences=partial(row_texts, task),
+        labels=partial(row_labels, task),
+        findings=partial(spec.row_format.findings, task),
+        predicts_labels=spec.head_kind in ("sequence", "tokens"),
+        labels_are_classes=spec.labels_are_classes,
+        windows=spec.windows,
+        cleans=spec.clean is not None,
+        id_column=spec.row_format.id_column,
+    )
 
 
 # Sequences of rows that hold a text or a pair

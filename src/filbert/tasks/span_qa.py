@@ -17,10 +17,9 @@ from torch.nn import functional as F
 
 from filbert.data import squad as spans
 from filbert.data.columns import ColumnNames
+from filbert.data.doctor import Finding
 from filbert.data.examples import Example
-from filbert.data.findings import Finding
 from filbert.data.records import Row
-from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
 from filbert.tasks.base import (
@@ -34,7 +33,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
 )
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer
 
 _COUNTS = ("stride", "max_question_length", "max_answer_length", "n_best")
 

@@ -30,12 +30,11 @@ from filbert.data.conll import (
     spread,
     stride_of,
 )
+from filbert.data.doctor import Finding
 from filbert.data.examples import Example
-from filbert.data.findings import Finding
 from filbert.data.labels import listed
 from filbert.data.records import Row
 from filbert.data.tags import GoldTags
-from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.tasks.base import (
@@ -50,7 +49,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
 )
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Text, Tokenizer
 
 # A word without any letter, digit or printable ASCII: only such ones may vanish in a tokenizer.
 _VANISHING = re.compile(r"[^\w!-~]*")

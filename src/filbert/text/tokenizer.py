@@ -395,6 +395,7 @@ class Tokenizer:
         max_length: int,
         stride: int,
         max_first: int | None = None,
+        place: Callable[[int], str] = "Text {}".format,
     ) -> list[list[Encoding]]:
         """Return each text as overlapping windows of at most `max_length` tokens, without loss.
 
@@ -406,14 +407,21 @@ class Tokenizer:
 
         Raises:
             ConfigError: `stride` is below 1, or `max_length` is too small.
-            InputError: A first text leaves no tokens for the second.
+            InputError: A first text leaves no tokens for the second; `place` names the text.
         """
         if stride < 1:
             raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
         self._check_max_length(texts, max_length)
-        return [
-            self._spread(parts, max_length, stride, max_first) for parts in self._run(texts, True)
-        ]
+        windows: list[list[Encoding]] = []
+        for parts in self._run(texts, True):
+            pieces = self._spread(parts, max_length, stride, max_first)
+            if pieces is None:
+                raise InputError(
+                    f"{place(len(windows))}: the first text fills the {max_length} tokens of "
+                    "max_length. Shorten it, or raise max_length."
+                )
+            windows.append(pieces)
+        return windows
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """Return the vocabulary entry of each id.
@@ -479,7 +487,7 @@ class Tokenizer:
 
     def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
         """Yield the tokens without special ones: one part for a text, two for a pair."""
-        for chunk in chunked(texts, _length):
+        for chunk in chunked(texts, characters_in, size=CHUNK_CHARACTERS):
             flat: list[str] = []
             for text in chunk:
                 if isinstance(text, str):
@@ -507,7 +515,8 @@ class Tokenizer:
 
     def _spread(
         self, parts: list[Part], max_length: int, stride: int, max_first: int | None
-    ) -> list[Encoding]:
+    ) -> list[Encoding] | None:
+        """Return the windows of a text; None if a first text leaves no token for the second."""
         template = self._single if len(parts) == 1 else self._pair
         *first, last = parts
         head = len(first[0].ids) if first else 0
@@ -515,10 +524,7 @@ class Tokenizer:
         limit = max_length - template.size - num_first
         length = len(last.ids)
         if limit < 1 and length:
-            raise InputError(
-                f"The first text of a pair has {num_first} tokens; with max_length {max_length} "
-                "that leaves no room for the second. Shorten it, or raise max_length."
-            )
+            return None
         windows: list[Encoding] = []
         start = 0
         while True:
@@ -531,21 +537,28 @@ class Tokenizer:
             start += min(end - start, stride)
 
 
-def chunked(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield items in lists of at most CHUNK_TEXTS, and of about CHUNK_CHARACTERS by `length`."""
+def chunked(
+    items: Iterable[T],
+    size_of: Callable[[T], int],
+    *,
+    count: int = CHUNK_TEXTS,
+    size: int = CHUNK_CHARACTERS,
+) -> Iterator[list[T]]:
+    """Yield items in lists of at most `count` items, which end where their sizes reach `size`."""
     chunk: list[T] = []
-    size = 0
+    total = 0
     for item in items:
         chunk.append(item)
-        size += length(item)
-        if len(chunk) >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
+        total += size_of(item)
+        if len(chunk) >= count or total >= size:
             yield chunk
-            chunk, size = [], 0
+            chunk, total = [], 0
     if chunk:
         yield chunk
 
 
-def _length(text: Text) -> int:
+def characters_in(text: Text) -> int:
+    """Return the size of a text, or of both texts of a pair."""
     return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 

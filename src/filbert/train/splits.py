@@ -18,11 +18,11 @@ from filbert.data.labels import label_order, listed
 from filbert.data.near_duplicates import near_duplicates
 from filbert.data.records import Row, file_digest, read_rows
 from filbert.data.splitting import SPLITS, merged_groups, stratified_split
-from filbert.data.texts import characters_in, chunks
+from filbert.data.texts import chunks
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
-from filbert.tasks.rows import RowCheck, named_columns, read_task_rows, row_labels, row_texts
-from filbert.text.tokenizer import Tokenizer
+from filbert.tasks.rows import named_columns, read_task_rows, row_check, row_labels, row_texts
+from filbert.text.tokenizer import Tokenizer, characters_in
 from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
 
@@ -239,7 +239,7 @@ def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
         One dict per finding: level, kind, message, count and the first places.
     """
     files = {name: (split.path, split.rows) for name, split in splits.items()}
-    report = check_rows(files, RowCheck(task))
+    report = check_rows(files, row_check(task))
     return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
 
 

@@ -19,7 +19,7 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from filbert.data.findings import Problem, Report, SplitReport
+    from filbert.data.doctor import Problem, Report, SplitReport
     from filbert.tasks.base import Task, TaskOptions
     from filbert.text.tokenizer import Tokenizer
 
@@ -64,7 +64,7 @@ def check(
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
-    from filbert.tasks.rows import RowCheck
+    from filbert.tasks.rows import row_check
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})
@@ -78,7 +78,7 @@ def check(
         progress = bar.add_task("check", total=None)
         report = check_rows(
             list(zip(split_names(files), files, strict=True)),
-            RowCheck(checked),
+            row_check(checked),
             data.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,
@@ -138,11 +138,6 @@ def print_report(report: Report, console: Console) -> None:
     A column that is empty for all files, such as labels, is left out.
     """
     _print_splits(report, console)
-    near = report.near_duplicates
-    for file in () if near is None else near.files:
-        counts = "".join(f"; one of {name}: {count:,}" for name, count in file.near.items())
-        line = f"{file.name}: rows that repeat or nearly repeat an earlier one: {file.repeats:,}"
-        console.print(f"{line}{counts}.", highlight=False, markup=False, soft_wrap=True)
     # Files without their folders, if their names are different; --json keeps the folders.
     times = Counter(Path(split.path).name for split in report.splits)
     unique = {split.path for split in report.splits if times[Path(split.path).name] == 1}

@@ -141,12 +141,12 @@ def _progress(paths: Sequence[str]) -> Iterator[Callable[[BuildProgress], None]]
 def size_of_text(paths: Sequence[str]) -> int | None:
     """Return the bytes of all files if they are plain text, so that the rest can be estimated."""
     from filbert.data.records import WITH_COLUMNS
-    from filbert.data.streams import kind_of
+    from filbert.data.streams import suffix_of
 
     total = 0
     for path in paths:
-        suffix, packed = kind_of(path)
-        if packed or suffix in WITH_COLUMNS or not Path(path).is_file():
+        is_plain = suffix_of(path) == Path(path).suffix.lower() not in WITH_COLUMNS
+        if not is_plain or not Path(path).is_file():
             return None
         total += Path(path).stat().st_size
     return total

@@ -26,7 +26,8 @@ def tokenize(
     """Show the tokens of texts as they are, without a model's cleaning: one JSON object a line."""
     from filbert.api import tokenize as tokens_of
     from filbert.checkpoints.opening import find_model, read_tokenizer
-    from filbert.data.texts import characters_in, chunks, read_texts, text_of
+    from filbert.data.texts import chunks, read_texts, text_of
+    from filbert.text.tokenizer import characters_in
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(
