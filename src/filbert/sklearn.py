@@ -25,7 +25,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from filbert.data.labels import label_name
 from filbert.data.tables import as_files
@@ -34,6 +34,10 @@ from filbert.inference.predictor import Predictor
 from filbert.metrics.entities import entity_metrics
 from filbert.train.options import FinetuneOptions
 from filbert.train.seeds import run
+
+
+class InvalidTexts(InputError, ValueError):
+    """X or y cannot be used; scikit-learn expects a ValueError."""
 
 
 class _TextEstimator(BaseEstimator):  # type: ignore[misc]
@@ -154,13 +158,13 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> TextClassifier:
         """Fine-tune the model on texts and their labels."""
-        texts, labels = texts_in(X), column_or_1d(y, warn=True)
+        labels = _column(y)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         names = [label_name(one) for one in self.classes_.tolist()]
         if len(names) < 2:
-            raise InputError(f"All rows have the label {names[0]!r}; two labels are needed.")
-        self._fit(_rows(texts, map(label_name, labels.tolist())), labels=names)
+            raise InvalidTexts(f"All rows have one label, {names[0]!r}; two classes are needed.")
+        self._fit(_rows(texts_in(X), map(label_name, labels.tolist())), labels=names)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -182,7 +186,7 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> TextRegressor:
         """Fine-tune the model on texts and their values."""
-        values = column_or_1d(y, warn=True, dtype=np.float64)
+        values = _column(y, dtype=np.float64)
         self._fit(_rows(texts_in(X), values.tolist()))
         return self
 
@@ -198,8 +202,11 @@ class TextTagger(_TextEstimator):
 
     def fit(self, X: Any, y: Any) -> TextTagger:
         """Fine-tune the model on sentences and their tags."""
-        pairs = zip(X, y, strict=True)
-        self._fit([{"tokens": list(words), "tags": list(tags)} for words, tags in pairs])
+        words, tags = _word_lists(X), _word_lists(y)
+        if len(words) != len(tags):
+            raise InvalidTexts(f"X has {len(words)} rows and y has {len(tags)}; give as many.")
+        pairs = zip(words, tags, strict=True)
+        self._fit([{"tokens": tokens, "tags": names} for tokens, names in pairs])
         return self
 
     def predict(self, X: Any) -> list[list[str]]:
@@ -208,7 +215,7 @@ class TextTagger(_TextEstimator):
 
     @staticmethod
     def _items(X: Any) -> list[Any]:
-        return [list(words) for words in X]
+        return _word_lists(X)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the F1 of entities, which count if type and both ends are right."""
@@ -277,20 +284,40 @@ def texts_in(X: Any) -> list[Any]:
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
     values = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise InputError(f"X is a {type(X).__name__}; a list of texts is expected.")
+        raise InvalidTexts(f"X is a {type(X).__name__}; a list of texts is expected.")
     texts: list[Any] = []
     for index, value in enumerate(values):
         parts = tuple(value) if isinstance(value, list | tuple) else (value,)
         if len(parts) not in (1, 2) or not all(isinstance(part, str) for part in parts):
             kind = type(value).__name__
-            raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is expected.")
+            raise InvalidTexts(f"Item {index} is a {kind}; a text or a pair of texts is expected.")
         texts.append(parts if len(parts) == 2 else parts[0])
     return texts
 
 
+def _word_lists(lists: Any) -> list[Any]:
+    for index, words in enumerate(lists):
+        if isinstance(words, str) or not hasattr(words, "__iter__"):
+            kind = type(words).__name__
+            raise InvalidTexts(f"Item {index} is a {kind}; a list of words or tags is expected.")
+    return [list(words) for words in lists]
+
+
+def _column(y: Any, dtype: Any = None) -> np.ndarray:
+    """Return labels or values as an array of one dimension."""
+    if y is None:
+        raise InvalidTexts("fit requires y to be passed, but the target y is None.")
+    column = column_or_1d(y, warn=True, dtype=dtype)
+    if column.dtype.kind == "f":
+        assert_all_finite(column, input_name="y")
+    return np.asarray(column)
+
+
 def _rows(texts: Sequence[Any], labels: Any) -> list[dict[str, Any]]:
+    if not texts:
+        raise InvalidTexts("X has 0 samples, and a minimum of 1 is required.")
     if len(texts) != len(labels := list(labels)):
-        raise InputError(f"X has {len(texts)} rows and y has {len(labels)}; give as many.")
+        raise InvalidTexts(f"X has {len(texts)} rows and y has {len(labels)}; give as many.")
     rows = []
     for text, label in zip(texts, labels, strict=True):
         pair = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
