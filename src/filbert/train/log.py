@@ -1,4 +1,4 @@
-"""What a run says while it works: metrics.jsonl, a bar on a terminal, TensorBoard when asked."""
+"""What a run logs while it works: metrics.jsonl, a progress bar, and TensorBoard if asked."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from filbert.files import write_atomically
 
 
 def progress_bar(*columns: str) -> Progress:
-    """A bar on stderr with these extra fields; silent when stderr is not a terminal."""
-    console = Console(stderr=True)
+    """Return a bar with these extra fields on stderr: a terminal, or the output of a notebook."""
+    # rich's own output for notebooks needs ipywidgets; they show a line that is written over, too.
+    in_notebook = "ipykernel" in sys.modules
+    console = Console(stderr=True, force_jupyter=False, force_terminal=in_notebook or None)
     extra = [TextColumn("{task.fields[" + name + "]}") for name in columns]
     return Progress(
         TextColumn("{task.description}"),
@@ -34,6 +36,7 @@ def progress_bar(*columns: str) -> Progress:
         *extra,
         TimeRemainingColumn(),
         console=console,
+        refresh_per_second=2 if in_notebook else 10,
         disable=not console.is_terminal,
         transient=True,
     )
@@ -43,10 +46,10 @@ class RunLog:
     """Logs the metrics of one run.
 
     Args:
-        folder: where metrics.jsonl is written; None for no file.
-        tensorboard: also write event files to folder/tensorboard.
-        resume: keep what an interrupted run wrote, up to the step given to `start`.
-        quiet: print nothing; for all ranks but the first.
+        folder: Where metrics.jsonl is written; None for no file.
+        tensorboard: Also write event files to folder/tensorboard.
+        resume: Keep what an interrupted run wrote, up to the step given to `start`.
+        quiet: Print nothing; for all ranks but the first.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class RunLog:
             self._board.close()
 
     def say(self, text: str) -> None:
-        """One line for people, on stderr."""
+        """Print one line on stderr."""
         if self._quiet:
             return
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -95,13 +98,13 @@ class RunLog:
     def start(
         self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
     ) -> None:
-        """Training begins.
+        """Start the bar of the training.
 
         Args:
-            whole: its length, in optimiser steps or in seconds.
-            done: how much of that an earlier process did.
-            step: the last optimiser step that it made.
-            in_seconds: whether it is measured in seconds.
+            whole: Its length, in optimizer steps or in seconds.
+            done: How much of that an earlier process did.
+            step: The last optimizer step of that process.
+            in_seconds: Whether the length is measured in seconds.
         """
         self._forget_after(step)
         if self._quiet:
@@ -112,7 +115,7 @@ class RunLog:
         )
 
     def step(self, place: float, **metrics: float) -> None:
-        """Log an optimiser step: how far the run is, and the metrics for metrics.jsonl by name."""
+        """Log an optimizer step: how far the run is, and the metrics for metrics.jsonl by name."""
         self._write(metrics)
         if self._bar is not None:
             self._progress.update(
@@ -124,23 +127,23 @@ class RunLog:
         self._scalars("train", int(metrics["step"]), metrics)
 
     def evaluation(self, step: int, epoch: float, metrics: dict[str, Any]) -> None:
-        """Dev metrics after a step."""
+        """Log dev metrics after a step."""
         self._write({"step": step, "epoch": epoch, "split": "dev", "metrics": metrics})
-        shown = {k: v for k, v in metrics.items() if isinstance(v, float)}
-        self.say(f"step {step}, dev: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
-        self._scalars("dev", step, shown)
+        numbers = {k: v for k, v in metrics.items() if isinstance(v, float)}
+        self.say(f"step {step}, dev: " + ", ".join(f"{k} {v:.4f}" for k, v in numbers.items()))
+        self._scalars("dev", step, numbers)
 
     def _forget_after(self, step: int) -> None:
-        """Drop the lines of steps that will be made again, and one that was cut off."""
+        """Drop the lines of steps that will be repeated, and one that was cut off."""
         if self._path is None or self._file is None:
             return
-        kept = []
+        earlier = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
                 if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
+                    earlier.append(line + "\n")
         self._file.close()
-        write_atomically(self._path, "".join(kept))
+        write_atomically(self._path, "".join(earlier))
         self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def _write(self, content: dict[str, Any]) -> None:
@@ -160,6 +163,6 @@ def _summary_writer(folder: Path) -> Any:
 
 
 def say(text: str) -> None:
-    """One line for people on stderr, outside a run; under torchrun from the first process only."""
+    """Print one line on stderr, outside of a run; under torchrun on the first process only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr)
