@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.corpora import write_corpus
 
 from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model
 from filbert.data.examples import Example, collate
 from filbert.data.instances import ObjectiveOptions, fixed_examples
 from filbert.data.masking import MaskedRow
-from filbert.data.shards import Corpus, write_corpus
+from filbert.data.shards import Corpus
 from filbert.inference.masked_text import measure
 from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens

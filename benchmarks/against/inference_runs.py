@@ -10,7 +10,7 @@ from typing import Any
 from inference_models import LABELS, folder_of
 from runs import Kept, Record, add_results_options
 
-from filbert.data.blocks import available_cores
+from filbert.files import available_cores
 from sides.facts import package_versions
 from sides.job import Job
 from sides.sides import SIDES, take_part

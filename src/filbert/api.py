@@ -551,7 +551,6 @@ def corpus(
         options: Those of `filbert corpus`.
     """
     from filbert.checkpoints.opening import find_model, read_tokenizer
-    from filbert.data.blocks import default_workers
     from filbert.data.build import build_corpus
 
     with _chosen(CorpusOptions, options) as chosen:
@@ -560,7 +559,7 @@ def corpus(
             read_tokenizer(find_model(str(tokenizer), tokenizer_only=True)),
             Path(out),
             options=chosen,
-            workers=default_workers() if workers is None else workers,
+            workers=workers,
             overwrite=overwrite,
         )
     return built.manifest["counts"]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Atomic writes, JSON files and hashes.
+"""Atomic writes, locks, JSON files and hashes; and the cores of this machine.
 
 New content is written to a temporary sibling, flushed to the disk, and renamed.
 """
@@ -6,8 +6,10 @@ New content is written to a temporary sibling, flushed to the disk, and renamed.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -17,7 +19,7 @@ from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import Any
 
-from filbert.errors import FormatError, InputError
+from filbert.errors import ConfigError, FormatError, InputError
 
 # A JSON text can take thirty times its size as objects. Names for 50,000 labels fit in.
 MAX_JSON_BYTES = 4 * 2**20
@@ -235,3 +237,47 @@ def portable(given: Any) -> Any:
         return given
     path = PurePath(given)
     return path.name if path.is_absolute() or given.startswith("~") else given
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[Path]:
+    """Create the folder if needed and lock it for this process; a kill releases the lock.
+
+    Raises:
+        InputError: It cannot be created.
+        ConfigError: Another process holds the lock.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{folder}: another filbert is writing there. Wait for it.") from None
+        yield folder
+    except OSError as error:
+        if error.errno in _NO_ROOM and error.filename is None:
+            error.filename = str(folder)  # an error while writing to an open file names none
+        raise
+    finally:
+        os.close(descriptor)
+
+
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use, within a container's CPU quota.
+
+    Source: the kernel's admin-guide/cgroup-v2.rst, cpu.max.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    try:
+        quota, period = map(int, _CPU_QUOTA.read_text().split())
+        return max(1, min(cores, math.ceil(quota / period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores

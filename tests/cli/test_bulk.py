@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from filbert.data.build import locked
+from filbert.files import locked
 from filbert.inference.predictor import Predictor
 
 ROWS = 330

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data import blocks, build, documents
+from filbert import files
+from filbert.data import build, documents
 from filbert.data.build import CorpusOptions, build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError, RunError
@@ -220,7 +221,7 @@ def test_a_bad_line_stops_the_build(tmp_path, tiny):
 
 def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
     with (
-        build.locked(tmp_path / "out"),
+        files.locked(tmp_path / "out"),
         pytest.raises(ConfigError, match="another filbert is writing there"),
     ):
         build_corpus([text], tiny, tmp_path / "out")
@@ -228,13 +229,13 @@ def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
 
 def test_a_worker_that_was_killed_is_said_to_be(tmp_path, tiny, text, whole, monkeypatch):
     started = []
-    real = blocks.subprocess.Popen
+    real = build.subprocess.Popen
 
     def popen(*arguments, **options):
         started.append(real(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(blocks.subprocess, "Popen", popen)
+    monkeypatch.setattr(build.subprocess, "Popen", popen)
     out = tmp_path / "out"
 
     def kill(progress) -> None:
@@ -265,21 +266,11 @@ def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):
 
 
 @pytest.mark.parametrize(
-    ("files", "wanted"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "10000 100000\n"}, 1),
-        ({"cpu.max": "max 100000\n"}, 8),
-        ({"cpu.max": "9900000 100000\n"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
-        ({}, 8),
-    ],
+    ("quota", "cores"),
+    [("150000 100000", 2), ("10000 100000", 1), ("max 100000", 8), ("9900000 100000", 8)],
 )
-def test_cores_are_those_that_a_container_s_share_fills(files, wanted, tmp_path, monkeypatch):
-    (tmp_path / "cpu").mkdir()
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
-    monkeypatch.setattr(blocks, "_CGROUP", tmp_path)
-    monkeypatch.setattr(blocks.os, "sched_getaffinity", lambda process: set(range(8)))
-    assert blocks.available_cores() == wanted
+def test_cores_are_those_that_a_container_s_share_fills(quota, cores, tmp_path, monkeypatch):
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    monkeypatch.setattr(files, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(files.os, "sched_getaffinity", lambda process: set(range(8)))
+    assert files.available_cores() == cores

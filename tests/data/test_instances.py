@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.corpora import write_corpus
 
 from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.loader import Ahead
-from filbert.data.shards import Corpus, write_corpus
+from filbert.data.shards import Corpus
 from filbert.errors import ConfigError
 
 CLS, SEP = 2, 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.data.sentences import split_sentences
+from filbert.data.documents import split_sentences
 
 CASES = """
 He left.| She stayed.

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.corpora import write_corpus
 
 import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import meta_model
 from filbert.checkpoints.fresh import fresh_config
 from filbert.cli.main import run
-from filbert.data.shards import write_corpus
 from filbert.recipes import built_in, read_recipe
 from filbert.train.options import flat, keys_of_tables
 from filbert.train.pretrain import _phases

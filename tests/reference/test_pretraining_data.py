@@ -13,8 +13,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from tests.corpora import write_corpus
 
-from filbert.data.shards import Corpus, write_corpus
+from filbert.data.shards import Corpus
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["BERT", "BERT, whole words", "ALBERT", "RoBERTa", "ELECTRA", "SpanBERT"]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.corpora import write_corpus
 from tests.reference.theirs import transformers
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model, split_replaced
 from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
-from filbert.data.shards import Corpus, write_corpus
+from filbert.data.shards import Corpus
 from filbert.inference.masked_text import measure
 from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
+import pickle
 import shutil
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filbert.data.blocks import EncodedBlock, encode_blocks
-from filbert.data.documents import MAX_DOCUMENT, Blocks, read_documents
+import numpy as np
+
+from filbert.data.documents import MAX_DOCUMENT, Blocks, read_documents, split_sentences
 from filbert.data.records import file_digest
 from filbert.data.shards import (
     FORMAT_VERSION,
@@ -24,34 +28,39 @@ from filbert.data.shards import (
     PROGRESS,
     TOKENIZER,
     CorpusOptions,
+    Shard,
     join_pieces,
     read_manifest,
+    token_type,
     verify_shard,
     write_shard,
 )
-from filbert.errors import ConfigError, FormatError, InputError, Interrupted
-from filbert.files import flush, read_json, write_json
-from filbert.text.tokenizer import Tokenizer
+from filbert.errors import (
+    ConfigError,
+    FilbertError,
+    FormatError,
+    InputError,
+    Interrupted,
+    RunError,
+)
+from filbert.files import available_cores, flush, locked, read_json, write_json
+from filbert.text.tokenizer import Tokenizer, without_halves
+
+Block = Sequence[Sequence[str]]  # documents, each of lines
 
 # The name of a shard while it is written.
 _UNFINISHED = ".shard.tmp"
 # Tokens per shard; it ends with the block of text that reaches this number.
 SHARD_TOKENS = 2**24
 _OUR_FILES = ("shard-", _UNFINISHED, f".{PROGRESS}", f".{MANIFEST}", TOKENIZER, MANIFEST)
-# Entries of a manifest that decide its bytes, as they are named in messages.
-_DECISIVE = {
-    "made_by": "versions of filbert or tokenizers",
-    "tokenizer": "tokenizer",
-    "inputs": "input files",
-    "options": "options",
-}
+# Limit of the default number of worker processes, to keep memory under a gigabyte.
+_MOST_WORKERS = 4
 
 
 class BuildProgress(NamedTuple):
-    """Bytes and documents read, tokens written, and seconds since the beginning."""
+    """Bytes read, tokens written, and seconds since the beginning."""
 
     num_bytes: int
-    num_documents: int
     num_tokens: int
     seconds: float
 
@@ -63,7 +72,7 @@ class Built(NamedTuple):
         manifest: Content of manifest.json.
         num_bytes: Bytes of text that were tokenised; after a kill less than all of it.
         seconds: Time of the build, reading included.
-        workers: Number of worker processes.
+        workers: Number of processes.
         kept_shards: Number of shards that were finished before.
     """
 
@@ -80,7 +89,7 @@ def build_corpus(
     out: str | Path,
     *,
     options: CorpusOptions | None = None,
-    workers: int = 1,
+    workers: int | None = 1,
     overwrite: bool = False,
     on_progress: Callable[[BuildProgress], None] | None = None,
 ) -> Built:
@@ -91,10 +100,10 @@ def build_corpus(
 
     Args:
         paths: As in `read_documents`, without standard input.
-        tokenizer: Used in `workers` processes of one thread each.
+        tokenizer: The vocabulary; a copy is written into the corpus.
         out: Created; may hold an unfinished corpus of the same files and options.
         options: Defaults if None.
-        workers: Processes that tokenise; 1 is this process.
+        workers: Processes that tokenise; 1 is this process; None: one per core, at most 4.
         overwrite: Delete another or a damaged corpus in `out`.
         on_progress: Called after each block.
 
@@ -106,11 +115,12 @@ def build_corpus(
         Interrupted: Ctrl-C.
     """
     options = options or CorpusOptions()
+    workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
     if workers < 1:
         raise ConfigError(f"--workers {workers}; give 1 or more.")
     begin = time.perf_counter()
     plan = _plan(paths, tokenizer, options)
-    with locked(Path(out)) as folder, _removed_if_nothing_is_built(folder):
+    with locked(Path(out)) as folder:
         done = _resume(folder, plan, overwrite)
         kept, num_bytes = len(done["shards"]), 0
         if "counts" not in done:
@@ -119,11 +129,10 @@ def build_corpus(
 
             def report(num_tokens: int) -> None:
                 if on_progress:
-                    counts = (blocks.num_bytes, blocks.num_documents, num_tokens)
-                    on_progress(BuildProgress(*counts, time.perf_counter() - begin))
+                    seconds = time.perf_counter() - begin
+                    on_progress(BuildProgress(blocks.num_bytes, num_tokens, seconds))
 
-            before, rest = _write_shards(folder, done, blocks, options, workers, report)
-            num_bytes = blocks.num_bytes - before
+            num_bytes, rest = _write_shards(folder, done, blocks, options, workers, report)
             done = _finish(folder, done, blocks, rest)
     return Built(done, num_bytes, time.perf_counter() - begin, workers, kept)
 
@@ -134,11 +143,6 @@ def _plan(
     """Return everything that decides the bytes of the corpus."""
     if not paths:
         raise ConfigError("No files to read. Name at least one.")
-    if any(str(path) == "-" for path in paths):
-        raise ConfigError(
-            "A corpus cannot be built from standard input, which cannot be read again after a "
-            "kill. Save it to a file; .gz, .xz and .zst files are read as they are."
-        )
     return {
         "format": "filbert corpus",
         "version": FORMAT_VERSION,
@@ -151,50 +155,6 @@ def _plan(
             for path in paths
         ],
     }
-
-
-# The folder
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[Path]:
-    """Create the folder if needed and lock it for this process; a kill releases the lock.
-
-    Raises:
-        InputError: It cannot be created.
-        ConfigError: Another process holds the lock.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written: {error.strerror}. Name another place."
-        ) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{folder}: another filbert is writing there. Wait for it.") from None
-        yield folder
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            error.filename = str(folder)  # an error while writing to an open file names none
-        raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _removed_if_nothing_is_built(folder: Path) -> Iterator[None]:
-    """Remove a new folder if bad input ends the build before its first shard."""
-    is_new = not any(folder.iterdir())
-    try:
-        yield
-    except (InputError, ConfigError):
-        if is_new and not any(folder.glob("shard-*")):
-            shutil.rmtree(folder)
-        raise
 
 
 def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, Any]:
@@ -210,24 +170,24 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
     shards: list[dict[str, Any]] = []
     if is_complete or (folder / PROGRESS).is_file():
         try:
-            found = read_manifest(folder) if is_complete else _read_progress(folder / PROGRESS)
-            other = _differences(found, plan)
-            if other and found["shards"] and not overwrite:
-                state = "a corpus" if is_complete else "an unfinished corpus"
+            old = read_manifest(folder) if is_complete else read_json(folder / PROGRESS)
+            other = _differences(old, plan)
+            if other and old["shards"] and not overwrite:
                 raise ConfigError(
-                    f"{folder} holds {state} with other {', '.join(other)}. "
-                    "Name another folder, or give --overwrite to delete it."
+                    f"{folder} holds a corpus with other {', '.join(other)}. Name another folder, "
+                    "or give --overwrite to delete it."
                 )
             if not other:
-                for shard in found["shards"]:
+                for shard in old["shards"]:
                     verify_shard(folder, shard)
                 if is_complete:
                     (folder / PROGRESS).unlink(missing_ok=True)
-                    return found
-                shards = found["shards"]
-        except FormatError as error:
+                    return old
+                shards = old["shards"]
+        except (FormatError, KeyError, TypeError) as error:
             if not overwrite:
-                raise FormatError(f"{error} To start again, give --overwrite.") from error
+                problem = error if isinstance(error, FormatError) else f"{folder} is damaged."
+                raise FormatError(f"{problem} To start again, give --overwrite.") from error
     elif any(path.name != f".{PROGRESS}.tmp" for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds other files and no corpus. Name another folder.")
     done = plan | {"shards": shards}
@@ -240,28 +200,14 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
     return done
 
 
-def _read_progress(path: Path) -> dict[str, Any]:
-    progress = read_json(path)
-    try:
-        _total(progress["shards"], "blocks")
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{path} is damaged.") from error
-    return progress
-
-
-def _differences(found: dict[str, Any], plan: dict[str, Any]) -> list[str]:
+def _differences(old: dict[str, Any], plan: dict[str, Any]) -> list[str]:
     """Return what differs between a corpus and a plan, as words for a message."""
-    other = []
-    for key, words in _DECISIVE.items():
-        ours, theirs = plan[key], found.get(key)
-        if key == "inputs" and isinstance(theirs, list):
-            ours, theirs = ([one["sha256"] for one in side] for side in (ours, theirs))
-        if key == "options" and isinstance(theirs, dict):
-            names = [name for name in ours if ours[name] != theirs.get(name)]
-            other += [f"--{name.replace('_', '-')}" for name in names]
-        elif ours != theirs:
-            other.append(words)
-    return other
+    ours, theirs = plan["options"], old["options"]
+    other = [f"--{key.replace('_', '-')}" for key in ours if ours[key] != theirs.get(key)]
+    if [one["sha256"] for one in plan["inputs"]] != [one["sha256"] for one in old["inputs"]]:
+        other.append("input files")
+    words = {"made_by": "versions of filbert or tokenizers", "tokenizer": "tokenizer"}
+    return other + [text for key, text in words.items() if plan[key] != old[key]]
 
 
 # Shards and manifest
@@ -275,10 +221,10 @@ def _write_shards(
     workers: int,
     report: Callable[[int], None],
 ) -> tuple[int, list[EncodedBlock]]:
-    """Encode the blocks behind the last finished shard, and write full shards.
+    """Encode the blocks after the last finished shard, and write full shards.
 
     Returns:
-        The bytes of text in finished shards, and the last blocks if they have no token.
+        The bytes of text that were encoded, and the last blocks if they have no token.
     """
     num_tokens = _total(done["shards"], "tokens")
     pending: list[EncodedBlock] = []
@@ -304,12 +250,11 @@ def _write_shards(
             _write_shard(folder, done, pending)
             pending = []
     except KeyboardInterrupt:
-        finished = len(done["shards"])
         raise Interrupted(
-            f"interrupted: {finished} {'shard is' if finished == 1 else 'shards are'} finished "
-            f"in {folder}. The same command continues from there."
+            f"interrupted: {len(done['shards'])} shards are finished in {folder}. The same command "
+            "continues from there."
         ) from None
-    return before, pending
+    return blocks.num_bytes - before, pending
 
 
 def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBlock]) -> None:
@@ -326,21 +271,15 @@ def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBl
 
 
 def _finish(
-    folder: Path,
-    done: dict[str, Any],
-    blocks: Blocks,
-    rest: Sequence[EncodedBlock],
+    folder: Path, done: dict[str, Any], blocks: Blocks, rest: Sequence[EncodedBlock]
 ) -> dict[str, Any]:
     """Write and return the manifest, which makes the corpus complete."""
     shards = done["shards"]
     if not shards:
         raise InputError("No text in the input becomes a token with this tokenizer.")
     everything = [*shards, *(encoded._asdict() for encoded in rest)]
-    counts = {
-        "documents": _total(shards, "documents"),
-        "sentences": _total(shards, "sentences"),
-        "tokens": _total(shards, "tokens"),
-        "unknown_tokens": _total(shards, "unknown_tokens"),
+    sums = ("documents", "sentences", "tokens", "unknown_tokens")
+    counts = {key: _total(shards, key) for key in sums} | {
         "read_documents": blocks.num_documents,
         "read_lines": blocks.num_lines,
         "read_bytes": blocks.num_bytes,
@@ -360,3 +299,146 @@ def _finish(
 
 def _total(entries: Sequence[dict[str, Any]], key: str) -> int:
     return sum(entry[key] for entry in entries)
+
+
+# Blocks of documents as tokens
+
+
+class EncodedBlock(NamedTuple):
+    """The tokens of a block, and counts of unknown tokens and of what has no token."""
+
+    shard: Shard
+    empty_documents: int
+    empty_sentences: int
+    unknown_tokens: int
+
+
+class BlockEncoder:
+    """Turns documents into token ids.
+
+    Special tokens that are written in a text ("[SEP]", "</s>") are encoded as ordinary text.
+
+    Args:
+        tokenizer: Folder of the tokenizer.
+        by_rules: Whether lines are split into sentences; otherwise a line is a sentence.
+    """
+
+    def __init__(self, tokenizer: Path, by_rules: bool) -> None:
+        loaded = Tokenizer.load(tokenizer)
+        self._backend = loaded.backend
+        self._backend.encode_special_tokens = True
+        self._unknown = loaded.unk_id
+        self._type = token_type(loaded.vocab_size)
+        self._split = split_sentences if by_rules else lambda line: [line]
+
+    def __call__(self, block: Block) -> EncodedBlock:
+        """Encode the documents of a block; those without a token are left out and counted."""
+        documents = [[s for line in lines for s in self._split(line)] for lines in block]
+        sentences = list(chain.from_iterable(documents))
+        ids = self._ids(sentences)
+        lengths = np.array([len(one) for one in ids], dtype=np.int64)
+        tokens = np.fromiter(chain.from_iterable(ids), self._type)
+        kept = lengths > 0
+        starts = np.cumsum([0, *(len(document) for document in documents)])
+        # Number of kept sentences before each document.
+        before = np.concatenate([[0], np.cumsum(kept)])[starts]
+        full = np.diff(before) > 0
+        shard = Shard(
+            tokens,
+            np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32),
+            np.concatenate([[0], before[1:][full]]).astype(np.int32),
+        )
+        unknown = 0 if self._unknown is None else int((tokens == self._unknown).sum())
+        return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), unknown)
+
+    def _ids(self, sentences: list[str]) -> list[list[int]]:
+        try:
+            encodings = self._backend.encode_batch_fast(sentences, add_special_tokens=False)
+        except TypeError:  # a lone surrogate
+            clean = [without_halves(sentence) for sentence in sentences]
+            encodings = self._backend.encode_batch_fast(clean, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+
+def encode_blocks(
+    blocks: Iterable[Block], tokenizer: Path, *, by_rules: bool, workers: int
+) -> Generator[EncodedBlock, None, None]:
+    """Encode blocks in `workers` processes, or in this one for a single worker, in order.
+
+    A worker is a new interpreter with one thread: a fork would break the threads of the tokenizers
+    library, and multiprocessing would run the user's script again. It ends with its standard input,
+    so also if this process is killed.
+
+    Raises:
+        RunError: A process was killed, for example because memory ran out.
+    """
+    if workers == 1:
+        yield from map(BlockEncoder(tokenizer, by_rules), blocks)
+        return
+    code = f"import sys; sys.path[:] = {sys.path!r}; from filbert.data.build import serve; "
+    command = [sys.executable, "-c", f"{code}serve({str(tokenizer)!r}, {by_rules})"]
+    threads = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | threads
+        )
+        for _ in range(workers)
+    ]
+    free, busy = deque(processes), deque(processes[:0])
+    try:
+        for block in blocks:
+            if not free:
+                # Results keep the order of the blocks, so the oldest one is awaited.
+                free.append(busy.popleft())
+                yield _result(free[-1])
+            busy.append(free.popleft())
+            _send(busy[-1], block)
+        for process in busy:
+            yield _result(process)
+    finally:
+        for process in processes:
+            process.kill()
+            with suppress(OSError), process:  # closes the pipes, of which one may hold a block
+                pass
+
+
+_ENDED = (
+    "A worker process has ended, perhaps because memory ran out. Run the same command again: it "
+    "continues where it stopped. Fewer --workers need less memory."
+)
+
+
+def _send(process: subprocess.Popen[bytes], block: Block) -> None:
+    assert process.stdin is not None
+    try:
+        pickle.dump(block, process.stdin)
+        process.stdin.flush()
+    except OSError as error:
+        raise RunError(_ENDED) from error
+
+
+def _result(process: subprocess.Popen[bytes]) -> EncodedBlock:
+    assert process.stdout is not None
+    try:
+        answer: EncodedBlock | Exception = pickle.load(process.stdout)
+    except (EOFError, OSError, pickle.UnpicklingError) as error:
+        raise RunError(_ENDED) from error
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def serve(tokenizer: str, by_rules: bool) -> None:
+    """Run a worker process: encode the blocks from standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is sent to the main process too
+    blocks, results = sys.stdin.buffer, sys.stdout.buffer
+    with suppress(EOFError, BrokenPipeError):
+        encode = BlockEncoder(Path(tokenizer), by_rules)
+        while True:
+            block = pickle.load(blocks)
+            try:
+                answer: EncodedBlock | FilbertError = encode(block)
+            except FilbertError as error:
+                answer = error
+            pickle.dump(answer, results)
+            results.flush()

@@ -27,14 +27,13 @@ from typing import IO, Any, cast
 import torch
 from torch import Tensor
 
-from filbert.data.build import locked
 from filbert.data.examples import Example
 from filbert.data.loader import one_ahead
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_CHARACTERS, chunks, text_of
 from filbert.data.vectors import VectorFile
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
-from filbert.files import flush
+from filbert.files import flush, locked
 from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.int8 import float_layers
 from filbert.inference.predictor import Predictor

@@ -63,7 +63,7 @@ def session_threads() -> int:
 
     onnxruntime by itself counts all cores of the machine, and binds threads also to forbidden ones.
     """
-    from filbert.data.blocks import available_cores
+    from filbert.files import available_cores
 
     return min(available_cores(), torch.get_num_threads())
 

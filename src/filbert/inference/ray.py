@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import torch
 
-from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FilbertError, RunError, install_hint
+from filbert.files import available_cores
 from filbert.inference.bulk import Chunk, ChunkResult, Engine, Job, Work, model_digest
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,6 @@ from filbert.checkpoints.fresh import (
     replaced_model,
 )
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
-from filbert.data.blocks import default_workers
 from filbert.data.build import build_corpus
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
@@ -481,7 +480,7 @@ def _open_corpus(
                 paths,
                 tokenizer,
                 folder,
-                workers=default_workers() if size > _ONE_PROCESS_BYTES else 1,
+                workers=None if size > _ONE_PROCESS_BYTES else 1,
                 overwrite=True,  # replaces the shards of an earlier attempt
                 on_progress=lambda done: bar.update(shown, completed=done.num_bytes),
             )

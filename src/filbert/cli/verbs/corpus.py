@@ -52,7 +52,6 @@ def corpus(
         raise ConfigError("No text was named. Name at least one file before the options.")
 
     from filbert.checkpoints.opening import find_model, read_tokenizer
-    from filbert.data.blocks import default_workers
     from filbert.data.build import build_corpus
 
     with _progress(corpus) as on_progress:
@@ -61,7 +60,7 @@ def corpus(
             read_tokenizer(find_model(tokenizer, tokenizer_only=True)),
             out,
             options=options,
-            workers=default_workers() if workers is None else workers,
+            workers=workers,
             overwrite=overwrite,
             on_progress=on_progress,
         )

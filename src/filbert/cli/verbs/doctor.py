@@ -42,7 +42,7 @@ def _facts() -> dict[str, Any]:
     import torch
 
     from filbert import __version__
-    from filbert.data.blocks import available_cores
+    from filbert.files import available_cores
     from filbert.model.precision import bf16_gain, choose_device, choose_precision
     from filbert.train.provenance import device_name
 
