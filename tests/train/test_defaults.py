@@ -14,7 +14,7 @@ def chosen(options=None, *, num_rows=320, width=384, num_layers=6, **head):
 @pytest.mark.parametrize(
     ("num_rows", "width", "num_layers", "expected"),
     [
-        (50, 384, 6, (1e-3, 0.75, 30.0, 16)),  # 4 steps an epoch: the bound of the epochs
+        (40, 384, 6, (1e-3, 0.75, 50.0, 16)),  # 3 steps an epoch: the bound of the epochs
         (320, 256, 4, (1.5e-3, 0.681, 10.0, 16)),  # 20 steps an epoch: 200 steps
         (1_000, 768, 12, (1e-4, 0.848, 7.0, 32)),  # 32 steps an epoch: 224 steps
         (100_000, 1024, 24, (5e-5, 0.915, 3.0, 32)),

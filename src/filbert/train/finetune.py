@@ -293,13 +293,9 @@ def announce(
     if "dev" not in splits:
         say("dev: none given, so no best step is chosen and no threshold is fitted")
     if prints_findings:
-        tokens = token_lines(
-            splits,
-            prepared.tokenizer,
-            max_length=prepared.max_length,
-            rule=prepared.task.spec.on_overflow,
-        )
-        for line in (*finding_lines(run["findings"], run["task"]), *tokens):
+        rule, unk_id = prepared.task.spec.on_overflow, prepared.tokenizer.unk_id
+        lines = token_lines(run["data"], splits, unk_id=unk_id, rule=rule)
+        for line in (*finding_lines(run["findings"], run["task"]), *lines):
             say(line)
 
 

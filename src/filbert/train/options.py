@@ -265,7 +265,7 @@ class TrainOptions:
             given.
         lr: peak learning rate; by the width of the model when not given: of a new head 1e-3 for
             MiniLM and 1e-4 for BERT-base, of a head that was trained before 1e-4 and 5e-5.
-        epochs: passes over the training rows (a fraction is allowed); 3 to 30 when not given, for
+        epochs: passes over the training rows (a fraction is allowed); 3 to 50 when not given, for
             about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
         time: how long the run may take, such as 20m or 1h30m, evaluations and saving included; it

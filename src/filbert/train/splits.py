@@ -13,7 +13,7 @@ import numpy as np
 
 from filbert.data.columns import recognition_line
 from filbert.data.doctor import UNKNOWN_SHARE, check_rows
-from filbert.data.examples import Example, lengths_of, rows_of
+from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
 from filbert.data.near_duplicates import near_duplicates
 from filbert.data.records import Row, file_digest, read_rows
@@ -258,34 +258,40 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
 
 
 def token_lines(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, *, max_length: int, rule: str
+    data: Mapping[str, Mapping[str, Any]],
+    splits: Mapping[str, Split],
+    *,
+    unk_id: int | None,
+    rule: str,
 ) -> list[str]:
     """Describe truncated texts and, if they are many, unknown tokens; one line each.
 
     Args:
-        splits: The rows of the run.
-        tokenizer: Of the model.
-        max_length: At which texts were cut.
-        rule: How, see `--on-overflow`.
+        data: Facts of each part, as in run.json.
+        splits: The same parts.
+        unk_id: Of the tokenizer; None if it has no unknown tokens.
+        rule: How long texts are cut, see `--on-overflow`.
     """
-    cut, lost, longest, unknown = [], 0, 0, []
-    for name, split in splits.items():
-        rows = lengths_of(split.examples, rows_of(split.examples))
-        num_cut = sum(row["truncated"] for row in rows)
-        if num_cut:
-            cut.append(f"{num_cut:,} of {len(rows):,} {name} rows ({num_cut / len(rows):.1%})")
-        lost += sum(e.num_tokens - len(e.input_ids) for e in split.examples if e.truncated)
-        longest = max([longest, *(e.num_tokens for e in split.examples)])
-        ids = np.concatenate([e.input_ids for e in split.examples])
-        share = 0.0 if tokenizer.unk_id is None else float(np.mean(ids == tokenizer.unk_id))
-        if share > UNKNOWN_SHARE:
-            unknown.append(f"{share:.1%} of the {name} tokens")
+    cut = {name: facts for name, facts in data.items() if facts["truncated"]}
     lines = []
     if cut:
-        lines.append(
-            f"truncation: {', '.join(cut)} are longer than {max_length} tokens and were cut "
-            f"({rule}): {lost:,} tokens are lost, the longest has {longest:,}"
+        rows = " and ".join(
+            f"{facts['truncated']:,} of {facts['rows']:,} {name} rows "
+            f"({facts['truncated'] / facts['rows']:.1%})"
+            for name, facts in cut.items()
         )
+        length = next(iter(cut.values()))["max_length"]
+        lost = sum(facts["truncated_tokens"] for facts in cut.values())
+        longest = max(facts["longest"] for facts in cut.values())
+        lines.append(
+            f"truncation: {rows} are longer than {length} tokens and were cut ({rule}): {lost:,} "
+            f"tokens are lost, the longest has {longest:,}"
+        )
+    unknown = []
+    for name, split in splits.items() if unk_id is not None else ():
+        ids = np.concatenate([example.input_ids for example in split.examples])
+        if (share := float(np.mean(ids == unk_id))) > UNKNOWN_SHARE:
+            unknown.append(f"{share:.1%} of the {name} tokens")
     if unknown:
         lines.append(
             f"unknown: {', '.join(unknown)} are not in the model's vocabulary; it may be for "
