@@ -152,7 +152,7 @@ def test_an_absurd_size_is_refused_fast(folder, key, value, edit_config, refusal
     ("changes", "says"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2'"),
-        ({"model_type": "mpnet"}, "filbert reads bert"),
+        ({"model_type": "xlnet"}, "filbert reads bert"),
         ({"model_type": "roberta"}, "those of a bert. Correct model_type"),
         ({"model_type": ["bert"]}, "model_type ['bert']"),
         ({"architectures": ["BertForPoetry"]}, "BertForPoetry"),

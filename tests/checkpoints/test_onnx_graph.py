@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from filbert.batch import pack
-from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_new_head
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, meta_model, with_new_head
 from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
@@ -124,6 +124,34 @@ def test_a_padded_graph_gives_what_the_packed_model_gives(family, kind, tmp_path
 )
 def test_a_graph_follows_the_fields_of_the_config(fields, tmp_path):
     checkpoint = made("bert", "sequence", **fields)
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        wanted = checkpoint.build()(batch)
+    assert_rounding_apart(saved(checkpoint, tmp_path)(batch), wanted)
+
+
+BY_DISTANCE = {
+    "buckets and a table": {
+        "position_kind": "buckets",
+        "distance_buckets": 8,
+        "max_distance": 11,
+        "absolute_positions": True,
+    },
+    "alibi": {"position_kind": "alibi", "attention_scale": 1.0},
+    "disentangled": {"position_kind": "disentangled", "distance_buckets": 6, "max_distance": 12},
+}
+
+
+@pytest.mark.parametrize("fields", BY_DISTANCE.values(), ids=BY_DISTANCE)
+def test_scores_by_distance_are_in_the_graph(fields, tmp_path):
+    checkpoint = made("bert", None)
+    config = checkpoint.config.changed(**fields)
+    torch.manual_seed(4)
+    tensors = {
+        name: checkpoint.tensors.get(name, torch.randn(tensor.shape))
+        for name, tensor in meta_model(config, None).state_dict().items()
+    }
+    checkpoint = replace(checkpoint, config=config, tensors=tensors)
     batch = batch_of(checkpoint)
     with torch.inference_mode():
         wanted = checkpoint.build()(batch)

@@ -65,3 +65,16 @@ def test_changing_a_setting_keeps_all_others():
 def test_an_impossible_configuration_is_refused_by_name(changes, words):
     with pytest.raises(ConfigError, match=words):
         EncoderConfig.of(**SIZES, num_hidden_layers=2).changed(**changes)
+
+
+@pytest.mark.parametrize("kind", ["buckets", "alibi", "disentangled"])
+def test_positions_by_distance_go_through_flat_settings(kind):
+    config = EncoderConfig.of(**SIZES, num_hidden_layers=2, position_kind=kind)
+    assert config.positions.kind == kind and not config.positions.absolute
+    assert EncoderConfig.of(**config.settings()) == config
+    assert config.changed(hidden_act="relu").positions == config.positions
+    # Of three sums: He et al. 2021, equation 4.
+    scale = {"disentangled": (3 * config.head_size) ** -0.5}.get(kind)
+    assert config.score_scale == scale
+    with pytest.raises(ConfigError, match=f"position_kind {kind} needs the same heads"):
+        config.changed(heads_per_layer=(1,) * config.num_hidden_layers)

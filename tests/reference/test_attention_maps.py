@@ -72,6 +72,21 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "sep_token_id": 3,
         },
     ),
+    "mpnet": (transformers.MPNetConfig, transformers.MPNetModel, _BERT),
+    "deberta-v2": (
+        transformers.DebertaV2Config,
+        transformers.DebertaV2Model,
+        {
+            **_BERT,
+            "relative_attention": True,
+            "position_biased_input": False,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "pos_att_type": "p2c|c2p",
+            "position_buckets": 6,
+            "max_relative_positions": 12,
+        },
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from tests.reference.theirs import judged, outputs, packed, padded, shaken, tran
 from filbert.batch import PackedBatch
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.errors import FormatError
 from filbert.model.heads import Model
 
 VOCAB = 97
@@ -93,6 +94,34 @@ _GPT2 = {
     "n_inner": 80,
     "layer_norm_epsilon": 1e-4,
 }
+# Few buckets, so that those of several distances occur.
+_DEBERTA = {
+    **_BERT,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": "p2c|c2p",
+    "position_buckets": 6,
+    "max_relative_positions": 12,
+    "cls_dropout": 0.25,
+}
+_T5 = {
+    "vocab_size": VOCAB,
+    "attn_implementation": "eager",
+    "pad_token_id": 1,
+    "n_positions": 41,
+    "d_model": 48,
+    "d_kv": 10,
+    "d_ff": 80,
+    "num_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 11,
+    "dropout_rate": 0.15,
+    "layer_norm_epsilon": 1e-4,
+}
 _THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
 CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert": (transformers.BertConfig, {**_BERT, "classifier_dropout": 0.3}),
@@ -109,9 +138,14 @@ CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3": (transformers.Qwen3Config, {**_LLAMA, **_THETA}),
     "gemma3_text": (transformers.Gemma3TextConfig, _GEMMA),
     "gpt2": (transformers.GPT2Config, _GPT2),
+    "mpnet": (transformers.MPNetConfig, _BERT),
+    "deberta-v2": (transformers.DebertaV2Config, _DEBERTA),
+    "t5": (transformers.T5Config, _T5),
+    "t5_gated": (transformers.T5Config, {**_T5, "feed_forward_proj": "gated-gelu"}),
+    "mt5": (transformers.MT5Config, _T5),
 }
 # Models of these families end in no dropout before the classifier of sequences.
-_NO_DROPOUT = ("eurobert", "qwen3", "gemma3_text", "gpt2")
+_NO_DROPOUT = ("eurobert", "qwen3", "gemma3_text", "gpt2", "t5", "t5_gated", "mt5")
 _SUFFIX = {
     None: "Model",
     "masked_lm": "ForMaskedLM",
@@ -139,6 +173,11 @@ _KINDS: dict[str, tuple[str | None, ...]] = {
     "qwen3": (None, "sequence", "tokens"),
     "gemma3_text": (None, "sequence"),
     "gpt2": (None, "sequence", "tokens"),
+    "mpnet": (None, *_TASKS),
+    "deberta-v2": (None, *_TASKS),
+    "t5": (None, "tokens"),
+    "t5_gated": (None, "tokens"),
+    "mt5": (None, "tokens"),
 }
 CASES = [(family, kind) for family, kinds in _KINDS.items() for kind in kinds]
 every_case = pytest.mark.parametrize(("family", "kind"), CASES)
@@ -146,6 +185,7 @@ every_case = pytest.mark.parametrize(("family", "kind"), CASES)
 
 def judge_class(family: str, kind: str | None) -> Any:
     name = CONFIGS[family][0].__name__.removesuffix("Config") + _SUFFIX[kind]
+    name = name.replace("T5Model", "T5EncoderModel")
     return getattr(transformers, name)
 
 
@@ -158,7 +198,7 @@ def make_judge(family: str, kind: str | None, **changes: Any) -> Any:
 
 def batch_of(family: str) -> dict[str, torch.Tensor]:
     """A right-padded batch without the pad id inside, as RoBERTa counts positions by it."""
-    without = ("distilbert", *_NO_DROPOUT)
+    without = ("distilbert", "mpnet", *_NO_DROPOUT)
     types = 0 if family in without else CONFIGS[family][0]().type_vocab_size
     types = CONFIGS[family][1].get("type_vocab_size", types)
     return padded(LENGTHS, VOCAB, types=types)
@@ -320,6 +360,8 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
     family: str, kind: str | None, old: str | None, root: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(5)
+    # T5's class for sequences runs its decoder.
+    old = old if old in _KINDS[family] else "tokens"
     checkpoint = new_head(huggingface.read(judge_and_folder(family, old, root)[1]), kind)
     bare = judge_and_folder(family, None, root)[0]
     always_has_pooler = kind is None and getattr(bare, "pooler", None) is not None
@@ -334,14 +376,14 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
         assert back.config.id2label == {0: "no", 1: "yes", 2: "perhaps", 3: "né"}
 
 
-_NEW = ("nomic_bert", "gte", "jina_embeddings_v3", *_NO_DROPOUT)
+_NEW = ("nomic_bert", "gte", "jina_embeddings_v3", "mpnet", "deberta-v2", *_NO_DROPOUT)
 
 
 @pytest.mark.parametrize("family", _NEW)
 def test_gradients_equal_transformers_and_sequences_do_not_depend_on_their_company(
     family: str, root: Path, tmp_path: Path
 ) -> None:
-    kind, batch = "sequence", batch_of(family)
+    kind, batch = "sequence" if "sequence" in _KINDS[family] else "tokens", batch_of(family)
     _, folder = judge_and_folder(family, kind, root)
     judge, checkpoint = make_judge(family, kind), huggingface.read(folder)
     model = checkpoint.build()
@@ -536,6 +578,139 @@ def test_neobert_equals_its_authors_arithmetic(kind: str, tmp_path: Path) -> Non
     again = load_file(tmp_path / "again" / "model.safetensors")
     assert again.keys() == tensors.keys()
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+
+
+def jina(tensors: dict[str, torch.Tensor], ids: torch.Tensor, heads: int) -> torch.Tensor:
+    """Hidden states of one sequence, as jina-embeddings-v2's authors' code computes them."""
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        weights = (tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], *weights, 1e-5)
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.nn.functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+
+    places = torch.arange(len(ids))
+    # Six heads: the series of four, then every second value of the series of eight.
+    slopes = torch.tensor([2**-2.0, 2**-4.0, 2**-6.0, 2**-8.0, 2**-1.0, 2**-3.0])
+    bias = -slopes[:heads, None, None] * (places[:, None] - places).abs()
+    tables = (
+        tensors[f"bert.embeddings.{name}_embeddings.weight"] for name in ("word", "token_type")
+    )
+    words, types = tables
+    x = norm(words[ids] + types[0], "bert.embeddings.LayerNorm")
+    for i in range(2):
+        at = f"bert.encoder.layer.{i}"
+        query, key, value = (
+            linear(x, f"{at}.attention.self.{part}").view(len(ids), heads, -1)
+            for part in ("query", "key", "value")
+        )
+        scores = torch.einsum("qad,kad->aqk", query, key) / query.shape[-1] ** 0.5 + bias
+        seen = torch.einsum("aqk,kad->qad", scores.softmax(-1), value).flatten(1)
+        seen = linear(seen, f"{at}.attention.output.dense")
+        x = norm(x + seen, f"{at}.attention.output.LayerNorm")
+        gated, plain = linear(x, f"{at}.mlp.gated_layers").chunk(2, -1)
+        wide = torch.nn.functional.gelu(gated) * plain
+        x = norm(x + linear(wide, f"{at}.mlp.wo"), f"{at}.mlp.layernorm")
+    return x
+
+
+def test_jina_v2_equals_its_authors_arithmetic(tmp_path: Path) -> None:
+    raw = {
+        "model_type": "bert",
+        "architectures": ["JinaBertForSequenceClassification"],
+        "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+        "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu",
+        "vocab_size": VOCAB,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "intermediate_size": 40,
+        "max_position_embeddings": 41,
+        "layer_norm_eps": 1e-5,
+        "type_vocab_size": 2,
+        "num_labels": 3,
+    }
+    names = {"bert.embeddings.word_embeddings": (VOCAB, 24), "bert.pooler.dense": (24, 24)}
+    names |= {"bert.embeddings.token_type_embeddings": (2, 24), "classifier": (3, 24)}
+    names |= {"bert.embeddings.LayerNorm": (24,)}
+    for i in range(2):
+        at = f"bert.encoder.layer.{i}"
+        parts = ("self.query", "self.key", "self.value", "output.dense")
+        names |= {f"{at}.attention.{part}": (24, 24) for part in parts}
+        names |= {f"{at}.mlp.gated_layers": (80, 24), f"{at}.mlp.wo": (24, 40)}
+        names |= {f"{at}.{part}": (24,) for part in ("attention.output.LayerNorm", "mlp.layernorm")}
+    drawn = torch.Generator().manual_seed(2)
+    tensors = {
+        f"{name}.weight": 0.3 * torch.randn(shape, generator=drawn) for name, shape in names.items()
+    }
+    without = ("embeddings", "gated_layers")
+    tensors |= {
+        f"{name}.bias": 0.3 * torch.randn(shape[0], generator=drawn)
+        for name, shape in names.items()
+        if not name.endswith(without)
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    checkpoint, batch = huggingface.read(tmp_path), padded(LENGTHS, VOCAB)
+    assert checkpoint.notes == () and checkpoint.family == "jina_bert"
+    hidden = [
+        jina(tensors, ids[:length], 6)
+        for ids, length in zip(batch["input_ids"], LENGTHS, strict=True)
+    ]
+    model = checkpoint.build()
+    with torch.no_grad():
+        found = model.encoder(packed(batch))
+    assert difference([found], [torch.cat(hidden)]) < TOLERANCE
+    pooled = torch.tanh(
+        torch.stack([rows[0] for rows in hidden]) @ tensors["bert.pooler.dense.weight"].T
+        + tensors["bert.pooler.dense.bias"]
+    )
+    logits = pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"]
+    assert difference(given(model, packed(batch)), [logits]) < TOLERANCE
+    huggingface.write(checkpoint, tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: written[key] for key in ("model_type", "position_embedding_type")} == {
+        "model_type": "bert",
+        "position_embedding_type": "alibi",
+    }
+    assert huggingface.read(tmp_path / "again").config == checkpoint.config
+
+
+def test_the_masked_lm_head_of_deberta_v3_is_read_under_its_own_names(
+    root: Path, tmp_path: Path
+) -> None:
+    model = make_judge("deberta-v2", "masked_lm", legacy=False)
+    model.save_pretrained(tmp_path)
+    assert "lm_predictions.lm_head.bias" in load_file(tmp_path / "model.safetensors")
+    batch = batch_of("deberta-v2")
+    found = given(huggingface.read(tmp_path).build(), packed(batch))
+    assert difference(found, judged(model, "masked_lm", batch)) < TOLERANCE
+
+
+def test_a_deberta_that_computes_something_else_is_refused(root: Path, tmp_path: Path) -> None:
+    _, folder = judge_and_folder("deberta-v2", None, root)
+    odd = {"conv_kernel_size": 3, "share_att_key": False, "pos_att_type": "c2p"}
+    for key, value in odd.items():
+        place = rewritten(folder, tmp_path / key, {key: value}, {})
+        with pytest.raises(FormatError, match=f"{key} is .*deberta-v3-base"):
+            huggingface.read(place)
+
+
+def test_the_decoder_of_a_t5_is_left_out(tmp_path: Path) -> None:
+    make, values = CONFIGS["t5_gated"]
+    model = shaken(transformers.T5ForConditionalGeneration(make(**values)))
+    model.save_pretrained(tmp_path)
+    checkpoint, batch = huggingface.read(tmp_path), batch_of("t5_gated")
+    with torch.no_grad():
+        wanted = model.encoder(**batch).last_hidden_state[batch["attention_mask"].bool()]
+    assert (checkpoint.family, checkpoint.head) == ("t5_gated", None)
+    assert "T5ForConditionalGeneration" in checkpoint.notes[0] and "decoder" in checkpoint.notes[1]
+    assert difference(given(checkpoint.build(), packed(batch)), [wanted]) < TOLERANCE
 
 
 def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path: Path) -> None:

@@ -46,7 +46,11 @@ _FLOATS = (
     "rotary_scaling",
 )
 # (model_type, key, value) of config.json files that are of another family than their model_type.
-_ALIASES = {("xlm-roberta", "position_embedding_type", "rotary"): "jina_embeddings_v3"}
+_ALIASES = {
+    ("xlm-roberta", "position_embedding_type", "rotary"): "jina_embeddings_v3",
+    ("bert", "position_embedding_type", "alibi"): "jina_bert",
+    ("t5", "feed_forward_proj", "gated-gelu"): "t5_gated",
+}
 
 # Suffixes of transformers' classes whose head predicts the next token.
 _NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")

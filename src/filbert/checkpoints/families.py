@@ -107,6 +107,7 @@ class Family:
         transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
+        distances: our modules under "encoder.distances." to theirs.
         final_norm: their LayerNorm after the last layer, where there is one.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
         repeated: further keys that hold such a setting's value again.
@@ -138,6 +139,7 @@ class Family:
     transposed: bool = False
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
+    distances: dict[str, str] = field(default_factory=dict)
     final_norm: str | None = None
     keys: dict[str, tuple[str, Any]]
     repeated: dict[str, str] = field(default_factory=dict)
@@ -170,14 +172,15 @@ class Family:
             return (f"{head.pooler.name}.{leaf}",)
         if module == "encoder.final_norm":
             return (f"{self.final_norm}.{leaf}",)
-        if module.startswith("encoder.embeddings."):
-            return (f"{self.embeddings[module.removeprefix('encoder.embeddings.')]}.{leaf}",)
+        for place, modules in (("embeddings", self.embeddings), ("distances", self.distances)):
+            if module.startswith(f"encoder.{place}."):
+                return (f"{modules[module.removeprefix(f'encoder.{place}.')]}.{leaf}",)
         if (match := _LAYER_NAME.fullmatch(module)) is None:
             return (f"{head.modules[module]}.{leaf}",)
         layer, part = self.layer.format(match[1]), match[2]
         own = {"qkv": self.qkv, **dict(zip(LAYER_MODULES, self.layer_modules, strict=False))}[part]
-        modules = (own,) if isinstance(own, str) else own
-        return tuple(f"{layer}.{name}.{leaf}" for name in modules)
+        names = (own,) if isinstance(own, str) else own
+        return tuple(f"{layer}.{name}.{leaf}" for name in names)
 
     def layer_part(self, ours: str) -> str | None:
         """Return the module of a layer that a tensor of filbert belongs to: "up"; None outside."""
@@ -1147,6 +1150,231 @@ def _gpt2() -> Family:
     )
 
 
+# Families whose scores depend on the distance of two tokens. Sources: transformers 5, and for jina
+# the authors' code.
+
+
+def _mpnet() -> Family:
+    pooler = PoolerSlot(name="mpnet.pooler.dense", activation="tanh")
+    optional = replace(pooler, required=False)
+    first_token = PoolerSlot(name="classifier.dense", activation="tanh", dropout_before=True)
+    words = table_names("mpnet")
+    del words["token_type"]
+    # transformers computes 32 buckets, whatever this key says.
+    buckets = {"relative_attention_num_buckets": (32,)}
+    return Family(
+        model_type="mpnet",
+        class_prefix="MPNet",
+        prefix="mpnet.",
+        embeddings=words,
+        layer="mpnet.encoder.layer.{}",
+        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        layer_modules=("attention.attn.o", "attention.LayerNorm", *LAYER[2:]),
+        distances={"table": "mpnet.encoder.relative_attention_bias"},
+        keys={name: key for name, key in KEYS.items() if name != "type_vocab_size"},
+        constants=dict(type_vocab_size=0, position_kind="buckets", absolute_positions=True),
+        must={**MUST, **buckets},
+        written={key: value for key, (value,) in buckets.items()},
+        offset_by_pad=True,
+        by_name_only=True,
+        heads={
+            None: head_layout("Model", pooler=optional, dropout=(None, None)),
+            "masked_lm": head_layout(
+                "ForMaskedLM",
+                masked_lm_names("lm_head", "lm_head.dense", "lm_head.layer_norm"),
+                pooler=optional,
+                tied=tied_names(words["word"], "lm_head.decoder", "lm_head.bias"),
+                dropout=(None, None),
+                activation="gelu",
+            ),
+            **task_heads(
+                sequence=(OUT_PROJECTION, first_token), choices=pooler, dropout=(None, None)
+            ),
+        },
+    )
+
+
+# What the releases of versions 2 and 3 have in common; other values compute something else.
+_DEBERTA_VALUES: dict[str, tuple[Any, ...]] = {
+    "relative_attention": (True,),
+    "share_att_key": (True,),
+    "norm_rel_ebd": ("layer_norm",),
+    "position_biased_input": (False,),
+    "pos_att_type": ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]),
+    "conv_kernel_size": (0, None),
+}
+
+
+def _deberta_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    for key, allowed in _DEBERTA_VALUES.items():
+        if raw.get(key) not in allowed:
+            raise FormatError(
+                f"{path}: {key} is {short(raw.get(key))}; filbert reads DeBERTa with "
+                f"{short(allowed[0])} there, such as microsoft/deberta-v3-base."
+            )
+    longest, farthest = raw.get("max_position_embeddings", 512), raw.get("max_relative_positions")
+    limited = isinstance(farthest, int) and farthest > 0
+    return {**raw, "max_relative_positions": farthest if limited else longest}
+
+
+def _deberta_v2() -> Family:
+    pooler = PoolerSlot(name="pooler.dense", activation="gelu")
+    pooling = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
+    layout: dict[str, Any] = {"dropout": ("cls_dropout", None), "must": pooling}
+    words = {k: v for k, v in table_names("deberta").items() if k != "position"}
+    lm, plain = "cls.predictions", (None, None)
+    names = (lm, f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
+    own_head = r"^lm_predictions\.lm_head\."
+    parts = ("query_proj", "key_proj", "value_proj")
+    return Family(
+        model_type="deberta-v2",
+        class_prefix="DebertaV2",
+        prefix="deberta.",
+        embeddings=words,
+        layer="deberta.encoder.layer.{}",
+        qkv=tuple(f"attention.self.{part}" for part in parts),
+        layer_modules=LAYER,
+        # The head of releases of version 3, which computes the same.
+        renamed=(
+            (rf"{own_head}(dense|LayerNorm)\.", rf"{lm}.transform.\1."),
+            (own_head, f"{lm}."),
+        ),
+        distances={"table": "deberta.encoder.rel_embeddings", "norm": "deberta.encoder.LayerNorm"},
+        keys={
+            **KEYS,
+            "type_vocab_size": ("type_vocab_size", 0),
+            "layer_norm_eps": ("layer_norm_eps", 1e-7),
+            "distance_buckets": ("position_buckets", REQUIRED),
+            "max_distance": ("max_relative_positions", REQUIRED),
+        },
+        flattened=_deberta_flattened,
+        constants={"position_kind": "disentangled"},
+        must={**MUST, "embedding_size": (None,)},
+        written={key: value[0] for key, value in _DEBERTA_VALUES.items()},
+        by_name_only=True,
+        heads={
+            None: head_layout("Model", dropout=plain),
+            "masked_lm": head_layout(
+                "ForMaskedLM",
+                masked_lm_names(*names),
+                tied=tied_names(words["word"], f"{lm}.decoder", f"{lm}.bias"),
+                dropout=plain,
+            ),
+            "sequence": head_layout("ForSequenceClassification", OUT, pooler=pooler, **layout),
+            "choices": head_layout("ForMultipleChoice", OUT, pooler=pooler, **layout),
+            "tokens": head_layout("ForTokenClassification", OUT, dropout=plain),
+            "spans": head_layout("ForQuestionAnswering", SPANS, dropout=plain),
+        },
+    )
+
+
+def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
+    """Return the table of T5's encoder; a decoder in the file is left out.
+
+    Version 1.1, with gated layers, is a dialect of its own: its first product is two modules.
+    """
+    layer, forward = "transformer.encoder.block.{}.layer", "1.DenseReluDense"
+    up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
+    rms = {name: value for name, value in _RMS.items() if name not in ("gated", "hidden_dropout")}
+    common: dict[str, Any] = {
+        "tied": tied_names("transformer.shared", "transformer.encoder.embed_tokens")
+    }
+    own_type = model_type.removesuffix("_gated")
+    return Family(
+        model_type=model_type,
+        class_prefix=class_prefix,
+        prefix="transformer.",
+        embeddings={"word": "transformer.shared"},
+        layer=layer,
+        qkv=tuple(f"0.SelfAttention.{part}" for part in "qkv"),
+        layer_modules=(
+            *("0.SelfAttention.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
+        ),
+        distances={"table": f"{layer.format(0)}.0.SelfAttention.relative_attention_bias"},
+        final_norm="transformer.encoder.final_layer_norm",
+        keys={
+            "vocab_size": ("vocab_size", REQUIRED),
+            "hidden_size": ("d_model", REQUIRED),
+            "num_hidden_layers": ("num_layers", REQUIRED),
+            "num_attention_heads": ("num_heads", REQUIRED),
+            "head_size": ("d_kv", 64),
+            "intermediate_size": ("d_ff", REQUIRED),
+            "max_position_embeddings": ("n_positions", 512),
+            "distance_buckets": ("relative_attention_num_buckets", 32),
+            "max_distance": ("relative_attention_max_distance", 128),
+            "hidden_act": ("feed_forward_proj", "gated-gelu" if gated else "relu"),
+            "layer_norm_eps": ("layer_norm_epsilon", 1e-6),
+            "hidden_dropout": ("dropout_rate", 0.1),
+            "attention_dropout": ("dropout_rate", 0.1),
+        },
+        # The gated form has always had the other form of GELU.
+        names={"hidden_act": {"gated-gelu": "gelu_tanh"} if gated else {"relu": "relu"}},
+        constants={
+            **rms,
+            "gated": gated,
+            "position_kind": "buckets",
+            "attention_scale": 1.0,
+            "pooled": "mean",
+        },
+        must={"quantization_config": (None,), "is_decoder": (False, None)},
+        written={"model_type": own_type},
+        by_name_only=True,
+        heads={
+            None: HeadLayout(suffix="EncoderModel", **common),
+            "tokens": HeadLayout(
+                suffix="ForTokenClassification",
+                modules=OUT,
+                dropout=("classifier_dropout", 0.0),
+                **common,
+            ),
+        },
+    )
+
+
+_JINA_CODE = "jinaai/jina-bert-implementation--"
+
+
+def _jina_v2() -> Family:
+    """Return the table of jina-embeddings-v2: BERT's heads over gated layers with ALiBi.
+
+    Other tools run its authors' code, which the folder names in `auto_map`.
+    """
+    bert = _bert()
+    layer = ("mlp.gated_layers", "mlp.wo", "mlp.layernorm")
+    classes = {"AutoModel": "Model", "AutoModelForMaskedLM": "ForMaskedLM"}
+    code = {auto: f"{_JINA_CODE}modeling_bert.JinaBert{name}" for auto, name in classes.items()}
+    code["AutoConfig"] = f"{_JINA_CODE}configuration_bert.JinaBertConfig"
+    activations = {"geglu": "gelu", "reglu": "relu"}
+    lm = replace(bert.heads["masked_lm"], activation="gelu")
+    return replace(
+        bert,
+        model_type="jina_bert",
+        class_prefix="JinaBert",
+        embeddings={k: v for k, v in bert.embeddings.items() if k != "position"},
+        layer_modules=(*LAYER[:2], *layer),
+        keys={
+            **KEYS,
+            "max_position_embeddings": ("max_position_embeddings", 8192),
+            "hidden_act": ("feed_forward_type", "original"),
+        },
+        names={"hidden_act": activations},
+        constants=dict(position_kind="alibi", gated=True, up_bias=False),
+        must={**MUST, "position_embedding_type": ("alibi",), "hidden_act": ("gelu",)},
+        written={
+            "model_type": "bert",
+            "position_embedding_type": "alibi",
+            "hidden_act": "gelu",
+            "auto_map": code,
+        },
+        causal_key=None,
+        by_name_only=True,
+        heads={
+            **{k: bert.heads[k] for k in (None, "sequence", "tokens", "spans", "choices")},
+            "masked_lm": lm,
+        },
+    )
+
+
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
@@ -1167,5 +1395,11 @@ FAMILIES: dict[str, Family] = {
         _qwen3(),
         _gemma3(),
         _gpt2(),
+        _mpnet(),
+        _deberta_v2(),
+        _t5("t5", "T5", gated=False),
+        _t5("t5_gated", "T5", gated=True),
+        _t5("mt5", "MT5", gated=True),
+        _jina_v2(),
     )
 }

@@ -12,13 +12,22 @@ from typing import Any
 
 import numpy as np
 import onnx
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.sentence_transformers import SentenceVectors
-from filbert.model.config import EncoderConfig, LayerNorm, PositionTable, RMSNorm
-from filbert.model.positions import rotary_frequencies
+from filbert.model.config import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    EncoderConfig,
+    LayerNorm,
+    RMSNorm,
+    RotaryPositions,
+)
+from filbert.model.positions import alibi_slopes, bucket_of, rotary_frequencies, row_of_distance
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
 OPSET = 20
@@ -164,12 +173,14 @@ class _Padded:
         self.mask_BL1 = op("Unsqueeze", self.mask, [2])
         self.length = op("Gather", op("Shape", "input_ids"), 1)
         self.places = op("Range", 0, self.length, 1, name="places_L")
+        # Position of each key less that of each query, (L, L).
+        self.ahead = op("Sub", self.places, op("Unsqueeze", self.places, [1]))
 
     def encoder(self) -> Value:
         """Return the last hidden states, (B, L, H)."""
         config, graph = self.config, self.graph
         hidden = self._embeddings()
-        seen = {local: self._seen(local=local) for local in self._kinds()}
+        seen = {local: self._biased(self._seen(local=local)) for local in self._kinds()}
         turns = {local: self._turns(local=local) for local in self._kinds()}
         for index in range(config.num_hidden_layers):
             local = config.is_local(index)
@@ -190,7 +201,7 @@ class _Padded:
             types = graph.weight(f"{name}.token_type.weight")
             ids = "token_type_ids" if config.embeddings.token_types > 1 else 0
             total = op("Add", total, op("Gather", types, ids))
-        if isinstance(config.positions, PositionTable):
+        if config.positions.absolute:
             rows = self.places
             if config.positions.offset:
                 rows = op("Add", rows, config.positions.offset)
@@ -204,19 +215,63 @@ class _Padded:
         op = self.graph.op
         seen = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
         if local or self.config.attention.causal:
-            behind = op("Sub", op("Unsqueeze", self.places, [1]), self.places)
             if self.config.attention.causal:
-                near = op("GreaterOrEqual", behind, 0)
+                near = op("LessOrEqual", self.ahead, 0)
             else:
                 assert self.config.attention.window is not None
-                near = op("LessOrEqual", op("Abs", behind), self.config.attention.window // 2)
+                near = op("LessOrEqual", op("Abs", self.ahead), self.config.attention.window // 2)
             seen = op("And", seen, near)
         return op("Where", seen, 0.0, _UNSEEN)
+
+    def _biased(self, seen: Value) -> Value:
+        """Add the bias by distance, if the model has one: (B, A, L, L); see `Distances`."""
+        positions, op = self.config.positions, self.graph.op
+        if not isinstance(positions, Buckets | Alibi):
+            return seen
+        longest = self.config.max_tokens_per_sequence
+        ahead_P = torch.arange(1 - longest, longest)
+        if isinstance(positions, Buckets):
+            buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
+            table = self.graph.weight("encoder.distances.table.weight")
+            bias_PA = op("Gather", table, buckets.numpy())
+        else:
+            slopes = torch.tensor(alibi_slopes(self.config.attention.heads))
+            bias_PA = op("Identity", (-slopes * ahead_P.abs()[:, None]).numpy())
+        bias_LLA = op("Gather", bias_PA, op("Add", self.ahead, longest - 1))
+        return op("Add", op("Transpose", bias_LLA, perm=[2, 0, 1]), seen)
+
+    def _by_position(self, query: Value, key: Value, name: str, at: str) -> Value | None:
+        """Return the scores of queries and keys with vectors of distances, (B, A, L, L)."""
+        positions, graph, op = self.config.positions, self.graph, self.graph.op
+        if not isinstance(positions, Disentangled):
+            return None
+        longest = self.config.max_tokens_per_sequence
+        behind_P = -torch.arange(1 - longest, longest)
+        rows_P = row_of_distance(behind_P, positions.count, positions.max_distance).numpy()
+        rows_LL = op("Gather", rows_P, op("Add", self.ahead, longest - 1))
+        table = graph.weight("encoder.distances.table.weight")
+        table = graph.norm(table, "encoder.distances.norm", self.config.norm)
+        fused = graph.dense(table, f"{name}.qkv", at=f"{at}.distances")
+        shape = [0, -1, self.config.head_size]
+        ours, theirs, _ = graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
+        by_side = []
+        for rows, vectors, index in (
+            (query, theirs, rows_LL),
+            (key, ours, op("Transpose", rows_LL, perm=[1, 0])),
+        ):
+            vectors_ADR = op("Transpose", op("Reshape", vectors, shape), perm=[1, 2, 0])
+            every = op("MatMul", rows, vectors_ADR)
+            lengths = op("Slice", op("Shape", every), [0], [3])
+            wide = op(
+                "Expand", index, op("Concat", lengths, op("Unsqueeze", self.length, [0]), axis=0)
+            )
+            by_side.append(op("GatherElements", every, wide, axis=3))
+        return op("Add", by_side[0], op("Transpose", by_side[1], perm=[0, 1, 3, 2]))
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
         """Return cosine and sine of the angles, (L, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
-        if isinstance(config.positions, PositionTable):
+        if not isinstance(config.positions, RotaryPositions):
             return None
         base = (config.positions.local_base if local else None) or config.positions.base
         scaling = config.positions.scaling
@@ -248,13 +303,17 @@ class _Padded:
     def _attention(
         self, hidden: Value, name: str, at: str, seen: Value, turns: tuple[Value, Value] | None
     ) -> Value:
-        graph, op, size = self.graph, self.graph.op, self.config.head_size
+        graph, op, scale = self.graph, self.graph.op, self.config.score_scale
         fused = graph.dense(hidden, f"{name}.qkv", at=f"{at}.qkv")
         query, key, value = self._heads(fused, name)
         if turns is not None:
             query, key = self._turned(query, turns), self._turned(key, turns)
         scores = op("MatMul", query, op("Transpose", key, perm=[0, 1, 3, 2]))
-        scores = op("Add", op("Mul", scores, 1 / math.sqrt(size)), seen)
+        by_position = self._by_position(query, key, name, at)
+        if by_position is not None:
+            scores = op("Add", scores, by_position)
+        scale = 1 / math.sqrt(self.config.head_size) if scale is None else scale
+        scores = op("Add", op("Mul", scores, scale), seen)
         mixed = op("MatMul", op("Softmax", scores, axis=-1), value)
         mixed = op("Reshape", op("Transpose", mixed, perm=[0, 2, 1, 3]), [0, 0, -1])
         return graph.dense(mixed, f"{name}.attention_out", at=f"{at}.attention_out")

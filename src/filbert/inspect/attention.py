@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
-from filbert.model.attention import AttentionPlan, distance
+from filbert.model.attention import AttentionPlan, PositionVectors, distance, sequence_scores
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder, traced
+from filbert.model.encoder import Encoder, Layer, traced
 from filbert.model.heads import Model
 from filbert.model.positions import rotate
 from filbert.tasks.base import cleaning_of
@@ -90,7 +90,14 @@ def _attention(
             qk_T2AD = torch.zeros(shape, device=qkv_T3AD.device)
             qk_T2AD[:, :, present] = qkv_T3AD[:, :2, [heads[place] for place in present]].float()
             sequences = split(qk_T2AD, plan.batch)
-            maps.append([_probabilities(qk, plan, present).cpu() for qk in sequences])
+            # The values by distance of the chosen heads.
+            layer = cast(Layer, encoder.layer(number - 1))
+            vectors_APD = layer.position_vectors(plan)
+            if vectors_APD is not None:
+                vectors_APD = PositionVectors(*(part[heads] for part in vectors_APD))
+            if plan.bias_AP is not None:
+                plan = replace(plan, bias_AP=plan.bias_AP[heads])
+            maps.append([_probabilities(qk, plan, present, vectors_APD).cpu() for qk in sequences])
             vectors.append([qk.permute(1, 2, 0, 3).cpu() for qk in sequences])
         return (
             [torch.stack(by_layer) for by_layer in zip(*maps, strict=True)],
@@ -98,10 +105,15 @@ def _attention(
         )
 
 
-def _probabilities(qk_n2AD: Tensor, plan: AttentionPlan, present: list[int]) -> Tensor:
-    """softmax(q k / sqrt(D)) with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
-    query, key = qk_n2AD.unbind(1)
-    scores = torch.bmm(query.transpose(0, 1), key.permute(1, 2, 0)) / math.sqrt(query.shape[-1])
+def _probabilities(
+    qk_n2AD: Tensor,
+    plan: AttentionPlan,
+    present: list[int],
+    vectors_APD: PositionVectors | None,
+) -> Tensor:
+    """Softmax of the scores with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
+    query, key = (part.transpose(0, 1) for part in qk_n2AD.unbind(1))
+    scores = sequence_scores(query, key, plan, vectors_APD)
     length = scores.shape[-1]
     if plan.reach is not None:
         scores.masked_fill_(distance(length, scores.device).abs() > plan.reach, -torch.inf)

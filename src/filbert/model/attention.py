@@ -140,9 +140,9 @@ class AttentionPlan:
 
     @cached_property
     def square_ALL(self) -> Tensor:
-        """`bias_AP` as scores of the longest sequence that is not divided, without gradient."""
+        """`bias_AP` as scores of the longest sequence up to `_LONG`, without gradient."""
         assert self.bias_AP is not None
-        longest = max(group.length for group in self.groups if group.keys is None)
+        longest = min(self.batch.max_seqlen, _LONG)
         return _square(self.bias_AP.detach(), longest, longest, 0)
 
 
@@ -430,7 +430,7 @@ class _Layer(NamedTuple):
             return _scores_by_position(query, key, group, self.vectors)
         if bias_AP is None:
             return None
-        if group.keys is None:
+        if group.keys is None and group.length <= _LONG:
             square = self.plan.square_ALL[:, : group.length, : group.length]
         else:
             square = _square(bias_AP.detach(), group.length, group.num_keys, group.ahead)
@@ -662,6 +662,17 @@ def attend(
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
         return cast("Tensor", _GroupedAttention.apply(*inputs))  # type: ignore[no-untyped-call]
     return _GroupedAttention.forward(None, *inputs)
+
+
+def sequence_scores(
+    query_ALD: Tensor, key_ALD: Tensor, plan: AttentionPlan, vectors: PositionVectors | None
+) -> Tensor:
+    """Compute the scores of one sequence before the mask and the softmax, (A, L, L)."""
+    layer = _Layer(plan, 0.0, vectors)
+    group = Group(0, query_ALD.shape[1], 1, query_ALD.shape[1])
+    scores = torch.bmm(query_ALD, key_ALD.transpose(1, 2)) * layer.scale(query_ALD.shape[-1])
+    addend = layer.addend(query_ALD.contiguous(), key_ALD.contiguous(), group)
+    return scores if addend is None else scores + addend[0]
 
 
 def _has_kernel(qkv_T3AD: Tensor) -> bool:

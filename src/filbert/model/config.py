@@ -34,6 +34,8 @@ class PositionTable:
 
     rows: int = 512
     offset: int = 0
+    kind: str = field(default="table", init=False)
+    absolute: bool = field(default=True, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,76 @@ class RotaryPositions:
     local_base: float | None = None
     scaling: float = 1.0
     offset: int = field(default=0, init=False)
+    kind: str = field(default="rotary", init=False)
+    absolute: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """A learned bias per head on the scores, by the distance between query and key.
+
+    All layers share it. Distances above a quarter of `count` share buckets, logarithmically.
+    Source: Raffel et al. 2020, section 2.1.
+
+    Attributes:
+        rows: The longest sequence, or rows of the table of absolute positions.
+        offset: As for `PositionTable`.
+        count: Number of buckets, half of them for each direction.
+        max_distance: All distances from this one on have the same bucket.
+        absolute: Whether there is a table of absolute positions too (MPNet).
+    """
+
+    rows: int = 512
+    offset: int = 0
+    count: int = 32
+    max_distance: int = 128
+    absolute: bool = False
+    kind: str = field(default="buckets", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi:
+    """A fixed bias per head that falls with the distance. Source: Press et al. 2022, section 3.
+
+    Attributes:
+        rows: The longest sequence.
+    """
+
+    rows: int = 512
+    offset: int = field(default=0, init=False)
+    kind: str = field(default="alibi", init=False)
+    absolute: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disentangled:
+    """Scores of queries with vectors of distances, and of keys with such vectors.
+
+    The vectors are products of one normalised table, which all layers share, with a layer's own
+    weights for queries and keys. Sources: He et al. 2021 (DeBERTa), section 3.1, and He et al.
+    2023 (DeBERTaV3).
+
+    Attributes:
+        rows: The longest sequence.
+        count: Rows of the table for each direction. Distances above half of it share rows,
+            logarithmically.
+        max_distance: All distances from this one on have the same row.
+    """
+
+    rows: int = 512
+    count: int = 256
+    max_distance: int = 512
+    offset: int = field(default=0, init=False)
+    kind: str = field(default="disentangled", init=False)
+    absolute: bool = field(default=False, init=False)
+
+
+Positions = PositionTable | RotaryPositions | Buckets | Alibi | Disentangled
+_BY_DISTANCE: dict[str, type[Any]] = {
+    "buckets": Buckets,
+    "alibi": Alibi,
+    "disentangled": Disentangled,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +179,8 @@ class SelfAttention:
         global_every: One layer of so many attends to whole sequences (ModernBERT: 3),
         global_first: beginning with this one.
         causal: Tokens attend to themselves and earlier tokens only.
+        scale: Factor of the scores; None for 1 / sqrt(head size), or with `Disentangled` positions,
+            whose scores are three sums, 1 / sqrt(3 head size).
         bias: Whether the projections have biases.
     """
 
@@ -119,6 +193,7 @@ class SelfAttention:
     global_every: int = 1
     global_first: int = 0
     causal: bool = False
+    scale: float | None = None
     bias: bool = True
 
 
@@ -239,10 +314,15 @@ SETTINGS: dict[str, str] = {
     "rotary_base": "positions.base",
     "local_rotary_base": "positions.local_base",
     "rotary_scaling": "positions.scaling",
+    "position_kind": "positions.kind",
+    "absolute_positions": "positions.absolute",
+    "distance_buckets": "positions.count",
+    "max_distance": "positions.max_distance",
     "local_window": "attention.window",
     "global_every": "attention.global_every",
     "global_first": "attention.global_first",
     "causal": "attention.causal",
+    "attention_scale": "attention.scale",
     "type_vocab_size": "embeddings.token_types",
     "embedding_size": "embeddings.width",
     "embedding_norm": "embeddings.normed",
@@ -292,8 +372,17 @@ _LIMITS = {
     "global_every": (1, 512),
     "global_first": (0, 512),
     "local_window": (0, 1_048_576),
+    "distance_buckets": (4, 65_536),
+    "max_distance": (2, 1_048_576),
 }
-_OPTIONAL = ("local_window", "embedding_size", "num_key_value_heads", "head_size")
+_OPTIONAL = (
+    "local_window",
+    "embedding_size",
+    "num_key_value_heads",
+    "head_size",
+    "distance_buckets",
+    "max_distance",
+)
 _CHOICES = {
     "hidden_act": ACTIVATIONS,
     "norm_place": NORM_PLACES,
@@ -331,7 +420,7 @@ class EncoderConfig:
     num_hidden_layers: int
     attention: SelfAttention
     feed_forward: FeedForward
-    positions: PositionTable | RotaryPositions = PositionTable()
+    positions: Positions = PositionTable()
     norm: LayerNorm | RMSNorm = LayerNorm()
     embeddings: EmbeddingTables = EmbeddingTables()
     layer_groups: int | None = None
@@ -393,6 +482,13 @@ class EncoderConfig:
     def head_size(self) -> int:
         """D, the width of a head; H / heads in most families."""
         return self.attention.head_size or self.hidden_size // self.attention.heads
+
+    @property
+    def score_scale(self) -> float | None:
+        """Factor of the scores; None for 1 / sqrt(D)."""
+        if self.attention.scale is None and isinstance(self.positions, Disentangled):
+            return float((3 * self.head_size) ** -0.5)
+        return self.attention.scale
 
     @property
     def pre_norm(self) -> bool:
@@ -467,16 +563,39 @@ class EncoderConfig:
                 f"num_attention_heads {self.head_size} elements; rotary positions need an even "
                 "number."
             )
+        if self.positions.kind not in _BY_DISTANCE:
+            return
+        attention = self.attention
+        if attention.heads_per_layer is not None or attention.key_value_heads or attention.normed:
+            raise ConfigError(
+                f"position_kind {self.positions.kind} needs the same heads of queries and keys in "
+                "all layers, without a norm."
+            )
+        if isinstance(self.positions, Buckets | Disentangled):
+            exact = self.positions.count // (4 if isinstance(self.positions, Buckets) else 2)
+            if self.positions.max_distance <= exact + 1 or self.positions.count % 2:
+                raise ConfigError(
+                    f"max_distance {self.positions.max_distance} must be above {exact + 1}, and "
+                    f"distance_buckets {self.positions.count} must be even."
+                )
 
 
 def _positions(
+    kind: str | None = None,
+    absolute: bool | None = None,
     base: float | None = None,
     local_base: float | None = None,
     offset: int = 0,
-    scaling: float = 1.0,
+    scaling: float | None = 1.0,
     **rest: Any,
-) -> PositionTable | RotaryPositions:
-    """Choose the position scheme: rotary if there is a base, else a table."""
+) -> Positions:
+    """Choose the position scheme: by `kind`, or rotary if there is a base, else a table."""
+    if kind in _BY_DISTANCE:
+        scheme = _BY_DISTANCE[kind]
+        given = {"absolute": absolute, "offset": offset, **rest}
+        fields = {part.name for part in scheme.__dataclass_fields__.values() if part.init}
+        return scheme(**{k: v for k, v in given.items() if k in fields and v is not None})  # type: ignore[no-any-return]
+    rest = {"rows": rest["rows"]} if "rows" in rest else {}
     if base is None:
         if local_base is not None:
             raise ConfigError("local_rotary_base is given, but no rotary_base.")

@@ -18,11 +18,18 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
-from filbert.model.attention import AttentionPlan, attend
-from filbert.model.config import EncoderConfig, LayerNorm, PositionTable, RotaryPositions
+from filbert.model.attention import AttentionPlan, PositionVectors, attend
+from filbert.model.config import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    EncoderConfig,
+    LayerNorm,
+    RotaryPositions,
+)
 from filbert.model.cpu import activate, cut, dense, dropout, fill_up
 from filbert.model.pooling import mean_of_sequences, row_read
-from filbert.model.positions import rotary_angles
+from filbert.model.positions import alibi_slopes, bucket_of, rotary_angles, row_of_distance
 
 
 class RMSNormFromOne(nn.RMSNorm):
@@ -51,9 +58,8 @@ class InputEmbeddings(nn.Module):
         super().__init__()
         self.config = config
         width, positions, types = config.table_size, config.positions, config.embeddings.token_types
-        has_table = isinstance(positions, PositionTable)
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(positions.rows, width) if has_table else None
+        self.position = nn.Embedding(positions.rows, width) if positions.absolute else None
         self.token_type = nn.Embedding(types, width) if types else None
         self.norm = new_norm(width, config) if config.embeddings.normed else nn.Identity()
         self.project = nn.Linear(width, config.hidden_size) if config.embeddings.width else None
@@ -155,10 +161,26 @@ class Layer(nn.Module):
 
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         rates = self.config.dropout
-        qkv = self.heads(dense(hidden_TH, self.qkv))
-        mixed = attend(qkv, plan, rates.attention if self.training else 0.0).flatten(1)
+        qkv, rate = (
+            self.heads(dense(hidden_TH, self.qkv)),
+            rates.attention if self.training else 0.0,
+        )
+        mixed = attend(qkv, plan, rate, vectors=self.position_vectors(plan)).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
         return dropout(mixed, rates.hidden, self.training)
+
+    def position_vectors(self, plan: AttentionPlan) -> PositionVectors | None:
+        """Compute the vectors of distances from the plan's embeddings; None if it has none."""
+        if plan.position_rows is None:
+            return None
+        assert plan.scale is not None
+        rows, columns = plan.position_rows
+        rows = dropout(rows, self.config.dropout.hidden, self.training)
+        # The part of the values is computed too, because an int8 product has no parts.
+        qkv_R3AD = dense(rows, self.qkv).view(len(rows), 3, self.num_heads, -1) * plan.scale
+        keys = qkv_R3AD[:, 1].index_select(0, columns).transpose(0, 1)
+        queries = qkv_R3AD[:, 0].index_select(0, columns.flip(0)).transpose(0, 1)
+        return PositionVectors(keys.contiguous(), queries.contiguous())
 
     def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
         feed_forward = self.config.feed_forward
@@ -181,15 +203,54 @@ def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
     return layers[index * config.num_groups // config.num_hidden_layers]
 
 
+class Distances(nn.Module):
+    """What attention adds to the scores by the distance of two tokens: a learned table, or none.
+
+    Created by `Encoder` for positions of these kinds.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        positions, self.table = config.positions, None
+        self.norm: nn.Module = nn.Identity()
+        if isinstance(positions, Buckets):
+            self.table = nn.Embedding(positions.count, config.attention.heads)
+        if isinstance(positions, Disentangled):
+            self.table = nn.Embedding(2 * positions.count, config.hidden_size)
+            self.norm = new_norm(config.hidden_size, config)
+
+    def forward(self, longest: int, like: Tensor) -> dict[str, Any]:
+        """Compute `bias_AP` or `position_rows` of a plan for at most `longest` tokens each."""
+        positions = self.config.positions
+        ahead_P = torch.arange(1 - longest, longest, device=like.device)
+        if self.table is None:
+            slopes = torch.tensor(alibi_slopes(self.config.attention.heads), device=like.device)
+            return {"bias_AP": -slopes[:, None] * ahead_P.abs()}
+        if isinstance(positions, Buckets):
+            buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
+            return {"bias_AP": self.table(buckets).T}
+        assert isinstance(positions, Disentangled)
+        rows_P = row_of_distance(-ahead_P, positions.count, positions.max_distance)
+        first, last = int(rows_P[-1]), int(rows_P[0])
+        return {"position_rows": (self.norm(self.table.weight[first : last + 1]), rows_P - first)}
+
+
 def run_layers(
-    layers: nn.ModuleList, hidden_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
+    layers: nn.ModuleList,
+    hidden_TH: Tensor,
+    batch: PackedBatch,
+    at: Tensor | None = None,
+    *,
+    distances: Distances | None = None,
 ) -> Tensor:
     """Run hidden states through all layers: (T, H), or (K, H) for the rows `at`, int64 (K,).
 
     Only the last layer is limited to the rows `at`.
     """
     config: EncoderConfig = layers[0].config  # type: ignore[assignment]
-    plans, last = _plans(batch, config), config.num_hidden_layers - 1
+    by_distance = {} if distances is None else distances(batch.max_seqlen, hidden_TH)
+    plans, last = _plans(batch, config, by_distance), config.num_hidden_layers - 1
     num_rows = len(hidden_TH) if at is None else len(at)
     # Filled up once here, so that no product has to.
     hidden_TH, at = fill_up(hidden_TH), None if at is None else fill_up(at)
@@ -199,7 +260,9 @@ def run_layers(
     return cut(hidden_TH, num_rows)
 
 
-def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, AttentionPlan]:
+def _plans(
+    batch: PackedBatch, config: EncoderConfig, by_distance: dict[str, Any]
+) -> tuple[AttentionPlan, AttentionPlan]:
     """Plan the attention of global layers and of local ones."""
     window, positions, causal = config.attention.window, config.positions, config.attention.causal
     far_angles = near_angles = None
@@ -209,8 +272,11 @@ def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, At
         far_angles = near_angles = rotary_angles(ids_T, size, positions.base, scaling)
         if window is not None and positions.local_base is not None:
             near_angles = rotary_angles(ids_T, size, positions.local_base, scaling)
-    far = AttentionPlan(batch, None, far_angles, causal)
-    return far, far if window is None else AttentionPlan(batch, window // 2, near_angles)
+    scale = config.score_scale
+    far = AttentionPlan(batch, None, far_angles, causal, scale, **by_distance)
+    if window is None:
+        return far, far
+    return far, AttentionPlan(batch, window // 2, near_angles, scale=scale, **by_distance)
 
 
 class Encoder(nn.Module):
@@ -225,6 +291,8 @@ class Encoder(nn.Module):
         width = config.hidden_size
         self.embeddings = InputEmbeddings(config)
         self.layers = new_layers(config)
+        by_distance = isinstance(config.positions, Buckets | Alibi | Disentangled)
+        self.distances = Distances(config) if by_distance else None
         self.final_norm = new_norm(width, config) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(width, width) if config.pooling.activation else None
 
@@ -242,7 +310,8 @@ class Encoder(nn.Module):
                 f"A sequence of {batch.max_seqlen} tokens; this model's positions end at "
                 f"{longest}. Cut the text to max_length {longest}."
             )
-        hidden = run_layers(self.layers, self.embeddings(batch), batch, at)
+        hidden = self.embeddings(batch)
+        hidden = run_layers(self.layers, hidden, batch, at, distances=self.distances)
         return self.final_norm(hidden)  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:
