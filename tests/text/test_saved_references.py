@@ -37,9 +37,7 @@ def novels(shared_data: Path) -> list[str]:
         return [line.strip() for line in islice(file, 1200) if line.strip()]
 
 
-@pytest.fixture(scope="module")
-def pieces(novels: list[str]) -> bytes:
-    """A model file as its own library trains it: <unk>, <s>, </s>, then 600 pieces."""
+def trained(novels: list[str], **marks: object) -> bytes:
     import sentencepiece
 
     out = io.BytesIO()
@@ -49,8 +47,15 @@ def pieces(novels: list[str]) -> bytes:
         vocab_size=600,
         model_type="unigram",
         minloglevel=2,
+        **marks,
     )
     return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def pieces(novels: list[str]) -> bytes:
+    """A model file as its own library trains it: <unk>, <s>, </s>, then 600 pieces."""
+    return trained(novels)
 
 
 SHARED = {
@@ -201,3 +206,52 @@ def test_a_written_model_file_gives_its_own_library_our_ids(folder, novels):
     known = {piece for piece, _ in parse_spiece(written, folder).pieces}
     cleaned = [[p if p in known else "<unk>" for p in row] for row in expected]
     assert found == cleaned
+
+
+MARKS = {
+    "deberta-v2": {
+        **{f"{mark}_id": number for number, mark in enumerate(("pad", "bos", "eos", "unk"))},
+        "pad_piece": "[PAD]",
+        "bos_piece": "[CLS]",
+        "eos_piece": "[SEP]",
+        "unk_piece": "[UNK]",
+    },
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+}
+# File; what stands before and after a text, and after the pieces of the file; of a pair the first
+# text's end and the types of its tokens.
+LAYOUTS = {
+    "deberta-v2": ("spm.model", ["[CLS]"], ["[SEP]"], ["[MASK]"], [0] * 3 + [1] * 2),
+    "t5": ("spiece.model", [], ["</s>"], [f"<extra_id_{n}>" for n in range(99, -1, -1)], [0] * 4),
+}
+
+
+@pytest.mark.parametrize("family", MARKS)
+def test_the_model_files_of_deberta_and_t5_give_the_ids_of_their_own_library(
+    family, novels, tmp_path
+):
+    import sentencepiece
+    from transformers import AutoTokenizer
+
+    file, before, after, tail, types = LAYOUTS[family]
+    data = trained(novels, **MARKS[family])
+    (tmp_path / file).write_bytes(data)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    tokenizer = read_tokenizer(tmp_path)
+    judge = sentencepiece.SentencePieceProcessor(model_proto=data)
+    wanted = [before + row + after for row in judge.encode(novels[::3], out_type=str)]
+    known = [judge.id_to_piece(n) for n in range(600)] + tail
+    assert tokenizer.tokens(range(tokenizer.vocab_size)) == known
+    ids_of = {piece: number for number, piece in enumerate(known)}
+    unknown = tokenizer.unk_id
+    assert ids(tokenizer, novels[::3]) == [
+        [ids_of.get(piece, unknown) for piece in row] for row in wanted
+    ]
+    (pair,) = tokenizer.encode([("e", "a")])
+    assert tokenizer.tokens(pair.input_ids) == [*before, "▁e", *after, "▁a", *after]
+    assert pair.token_type_ids.tolist() == types
+    tokenizer.save(tmp_path / "again")
+    assert (tmp_path / "again" / file).read_bytes() == data
+    (tmp_path / "again" / "config.json").write_text(json.dumps({"model_type": family}))
+    auto = AutoTokenizer.from_pretrained(str(tmp_path / "again"))
+    assert auto(novels[::3])["input_ids"] == ids(tokenizer, novels[::3])

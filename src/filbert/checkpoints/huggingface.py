@@ -550,6 +550,22 @@ _FAIRSEQ_TWICE = PieceOrder(
     unknown="<unk>",
 )
 
+# DeBERTa adds the mask to the file's pieces, and T5 a hundred marks, in this order.
+_DEBERTA_MARKS = tuple((_BRACKETS[role], 0.0) for role in ("pad", "cls", "sep", "unk"))
+_DEBERTA = PieceOrder(
+    skipped=tuple(name for name, _ in _DEBERTA_MARKS),
+    head=_DEBERTA_MARKS,
+    tail=("[MASK]",),
+    unknown="[UNK]",
+)
+_T5 = PieceOrder(
+    skipped=("<pad>", "</s>", "<unk>"),
+    head=(("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
+    tail=tuple(f"<extra_id_{number}>" for number in range(99, -1, -1)),
+    unknown="<unk>",
+)
+_BPE_FILE = "sentencepiece.bpe.model"
+
 # By the class in tokenizer_config.json, without "Fast".
 CONVENTIONS: dict[str, Convention] = {
     convention.class_name: convention
@@ -560,8 +576,21 @@ CONVENTIONS: dict[str, Convention] = {
         Convention("MPNetTokenizer", {**_ANGLES, "unk": "[UNK]"}, double_separator=True),
         Convention("RobertaTokenizer", _ANGLES, double_separator=True),
         Convention("AlbertTokenizer", {**_BRACKETS, "pad": "<pad>", "unk": "<unk>"}, unk_id=1),
-        Convention("XLMRobertaTokenizer", _ANGLES, double_separator=True, order=_FAIRSEQ),
-        Convention("CamembertTokenizer", _ANGLES, double_separator=True, order=_FAIRSEQ_TWICE),
+        Convention(
+            "XLMRobertaTokenizer", _ANGLES, double_separator=True, order=_FAIRSEQ, file=_BPE_FILE
+        ),
+        Convention(
+            "CamembertTokenizer",
+            _ANGLES,
+            double_separator=True,
+            order=_FAIRSEQ_TWICE,
+            file=_BPE_FILE,
+        ),
+        # transformers 5 ignores the character map of the file.
+        Convention(
+            "DebertaV2Tokenizer", _BRACKETS, order=_DEBERTA, file="spm.model", is_exact=False
+        ),
+        Convention("T5Tokenizer", {"sep": "</s>", "pad": "<pad>", "unk": "<unk>"}, order=_T5),
     )
 }
 

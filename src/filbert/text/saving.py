@@ -71,8 +71,8 @@ def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Return the classic files of the vocabulary by name, as Google's and older tools read them.
 
     WordPiece: vocab.txt, one entry a line; an id without entry gets an [unused] one. Byte-level
-    BPE: vocab.json and merges.txt. Unigram: spiece.model, or sentencepiece.bpe.model where the
-    family numbers pieces in its own way; the very file that was read, if nothing has changed since.
+    BPE: vocab.json and merges.txt. Unigram: spiece.model, or the name that the family has for it;
+    the very file that was read, if nothing has changed since.
     Added tokens beyond the vocabulary are in vocab.txt, or else in added_tokens.json.
 
     Raises:
@@ -121,7 +121,9 @@ def fingerprint(backend: Backend) -> str:
 def _is_expressed_by(file: Path, vocabulary: Vocabulary) -> bool:
     """Return whether the family's class rebuilds the same tokenizer from the file and settings."""
     convention = vocabulary.convention
-    if convention is None or vocabulary.specials != dict(convention.specials):
+    if convention is None or not convention.is_exact:
+        return False
+    if vocabulary.specials != dict(convention.specials):
         return False
     if convention.unk_id not in (None, vocabulary.id_of("unk")):
         return False
@@ -166,7 +168,7 @@ def _bytebpe(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes
 def _unigram(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
     convention = vocabulary.convention
     order = convention.order if convention else None
-    name = SPIECE_NAMES[0 if order is None else 1]
+    name = convention.file if convention else SPIECE_NAMES[0]
     model = content["model"]
     pieces = tuple((text, score) for text, score in model["vocab"])
     if model.get("byte_fallback") or model["unk_id"] is None or not all(p[0] for p in pieces):

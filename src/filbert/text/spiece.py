@@ -272,6 +272,8 @@ class Convention:
             space before it.
         order: How the pieces of a SentencePiece model become ids; None: in their order.
         unk_id: The one that the class requires, if any.
+        file: Usual name of the SentencePiece model.
+        is_exact: Whether that class of transformers 5 gives the ids of the model file.
     """
 
     class_name: str
@@ -279,6 +281,8 @@ class Convention:
     double_separator: bool = False
     order: PieceOrder | None = None
     unk_id: int | None = None
+    file: str = "spiece.model"
+    is_exact: bool = True
 
     def settings(self) -> dict[str, str]:
         """Return the special tokens as in tokenizer_config.json."""

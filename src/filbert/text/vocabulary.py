@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -156,7 +156,7 @@ _SETTINGS = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 
-SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model")
+SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
 # Usual names of the special tokens, in the order in which they are tried.
 SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
@@ -462,11 +462,14 @@ def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | 
 def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
     model = parse_spiece(read_data(path), path)
     order = convention.order if convention else None
-    if order is None and path.name == SPIECE_NAMES[1]:
+    if order is None and path.name in SPIECE_NAMES[1:]:
         raise FormatError(
             f"{path}: nothing says which ids its pieces have. A config.json with model_type or a "
             "tokenizer_config.json with tokenizer_class would; so would a tokenizer.json."
         )
+    extra = options.get("extra_ids")
+    if order is not None and isinstance(extra, int) and 0 <= extra < len(order.tail):
+        order = replace(order, tail=order.tail[len(order.tail) - extra :])
     if order is not None:
         model = order.apply(model, path)
     ids = {text: number for number, (text, _) in enumerate(model.pieces)}
@@ -481,7 +484,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
         )
     names = find_specials(ids.__contains__, options)
     add_tokens(backend, _specials(names, convention), path.parent, options)
-    if "cls" in names and "sep" in names:
+    if "sep" in names:
         backend.post_processor = bert_template(backend, names, convention)
     return backend
 
@@ -495,6 +498,7 @@ _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
     ("vocab.json", "vocab.json", _read_bytebpe),
     ("spiece.model", ".model", _read_unigram),
     ("sentencepiece.bpe.model", ".model", _read_unigram),
+    ("spm.model", ".model", _read_unigram),
 )
 
 
@@ -512,9 +516,16 @@ def bert_template(
     """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.
 
     With a double separator: CLS A SEP SEP B SEP, all of type 0. Source: fairseq,
-    roberta/hub_interface.py, encode.
+    roberta/hub_interface.py, encode. A vocabulary without CLS: A SEP B SEP, all of type 0.
     """
-    cls, sep = names["cls"], names["sep"]
+    sep = names["sep"]
+    if "cls" not in names:
+        return processors.TemplateProcessing(
+            single=["$A:0", f"{sep}:0"],
+            pair=["$A:0", f"{sep}:0", "$B:0", f"{sep}:0"],
+            special_tokens=[(sep, backend.token_to_id(sep))],
+        )
+    cls = names["cls"]
     pair = [f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"]
     if convention is not None and convention.double_separator:
         pair = [f"{cls}:0", "$A:0", f"{sep}:0", f"{sep}:0", "$B:0", f"{sep}:0"]
