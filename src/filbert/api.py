@@ -791,7 +791,7 @@ def info(model: PathLike, other: PathLike | None = None) -> dict[str, Any]:
     if other is None:
         return model_facts(str(model))
     names = str(model), str(other)
-    return differences(names, (find_model(names[0]), find_model(names[1]))).to_json()
+    return differences(names, (find_model(names[0]), find_model(names[1])))
 
 
 @checked_keywords

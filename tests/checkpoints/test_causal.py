@@ -155,8 +155,8 @@ def test_two_models_that_differ_in_this_alone_do_not_answer_alike(tmp_path):
     for name, causal in (("one", False), ("other", True)):
         huggingface.write(made("bert", causal=causal), tmp_path / name)
     found = differences(("one", "other"), (tmp_path / "one", tmp_path / "other"))
-    assert found.same_weights and not found.same_answers
-    assert found.values["config causal"] == (False, True)
+    assert found["same_weights"] and not found["same_answers"]
+    assert found["values"]["config causal"] == (False, True)
 
 
 def test_a_model_with_local_layers_cannot_be_made_causal():

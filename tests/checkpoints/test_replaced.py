@@ -77,13 +77,13 @@ def test_training_goes_on_with_both_models_of_a_pair() -> None:
 
 def test_a_generator_of_another_kind_or_vocabulary_is_refused() -> None:
     checkpoint = fresh()
-    with pytest.raises(ConfigError, match="must be ElectraForMaskedLM"):
+    with pytest.raises(ConfigError, match="needs a masked-LM head"):
         replaced_model(checkpoint, generator=checkpoint)
     other = fresh_checkpoint("electra", vocab_size=31, head="masked_lm", **SMALL, embedding_size=8)
-    with pytest.raises(ConfigError, match="vocab_size 31, the discriminator 30"):
+    with pytest.raises(ConfigError, match="vocab_size"):
         replaced_model(checkpoint, generator=other)
     other = fresh_checkpoint("electra", vocab_size=30, head="masked_lm", **SMALL, embedding_size=12)
-    with pytest.raises(ConfigError, match="embedding_size 12, the discriminator 8"):
+    with pytest.raises(ConfigError, match="embedding_size"):
         replaced_model(checkpoint, generator=other)
 
 

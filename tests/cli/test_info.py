@@ -13,7 +13,7 @@ from rich.console import Console
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
-from filbert.checkpoints.differences import differences, tensor_differences
+from filbert.checkpoints.differences import compare_tensors, differences
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.info import info, print_differences
 from filbert.text.tokenizer import Tokenizer
@@ -60,8 +60,8 @@ def test_a_strangers_file_does_not_steer_the_terminal(model, tmp_path, capsys):
 
 def test_a_model_and_itself_give_the_same_answers(model):
     found = differences(("a", "b"), (model, model))
-    assert found.same_weights and found.same_answers
-    assert not found.values
+    assert found["same_weights"] and found["same_answers"]
+    assert not found["values"]
     assert "The predictions are the same" in shown(model, model)
 
 
@@ -99,11 +99,11 @@ def test_other_sizes_tokenizers_and_shapes_are_named(tiny_model, tmp_path):
     )
     huggingface.write(changed, other)
     found = differences(("a", "b"), (tiny_model, other))
-    assert found.values["config vocab_size"] == found.values["tokenizer entries"] == (34, 33)
-    assert found.values["tokenizer lowercase"] == (True, False)
-    assert found.parts[0].different == (name,)
-    assert found.parts[0].equal == 4
-    assert not any(part.different for part in found.parts[1:])
+    assert found["values"]["config vocab_size"] == found["values"]["tokenizer entries"] == (34, 33)
+    assert found["values"]["tokenizer lowercase"] == (True, False)
+    assert found["tensors"][0]["different"] == [name]
+    assert found["tensors"][0]["equal"] == 4
+    assert not any(part["different"] for part in found["tensors"][1:])
 
 
 def test_two_runs_differ_in_options_data_and_metrics(model, tmp_path):
@@ -117,10 +117,10 @@ def test_two_runs_differ_in_options_data_and_metrics(model, tmp_path):
     record["task"]["thresholds"] = [0.25]
     path.write_text(json.dumps(record))
     found = differences(("a", "b"), (model, twin))
-    assert found.values.keys() == {"task thresholds", "options lr", "data train sha256"}
-    assert found.values["options lr"] == (3e-3, 1e-5)
-    assert found.metrics["test roc_auc"][1] == 0.5
-    assert found.same_weights and not found.same_answers
+    assert found["values"].keys() == {"task thresholds", "options lr", "data train sha256"}
+    assert found["values"]["options lr"] == (3e-3, 1e-5)
+    assert found["metrics"]["test roc_auc"][1] == 0.5
+    assert found["same_weights"] and not found["same_answers"]
     text = shown(model, twin)
     assert "0.0030" in text and "1e-05" in text
     assert "000000000000" in text
@@ -131,10 +131,10 @@ def test_one_changed_number_is_found(tiny_model):
     name = "encoder.layers.1.down.weight"
     theirs = ours | {name: ours[name].clone()}
     theirs[name][0, 0] += 0.5
-    parts = {part.name: part for part in tensor_differences(ours, theirs)}
-    assert parts["layer 1"].different == (name,)
-    assert parts["layer 1"].largest == pytest.approx(0.5, abs=1e-6)
-    assert not any(part.different for key, part in parts.items() if key != "layer 1")
+    parts = {part["name"]: part for part in compare_tensors(ours, theirs)}
+    assert parts["layer 1"]["different"] == [name]
+    assert parts["layer 1"]["largest"] == pytest.approx(0.5, abs=1e-6)
+    assert not any(part["different"] for key, part in parts.items() if key != "layer 1")
 
 
 def test_other_labels_do_not_give_the_same_answers(tiny_model, tmp_path):
@@ -144,6 +144,6 @@ def test_other_labels_do_not_give_the_same_answers(tiny_model, tmp_path):
         huggingface.write(checkpoint, tmp_path / name)
         Tokenizer.load(tiny_model).save(tmp_path / name)
     found = differences(("a", "b"), (tmp_path / "a", tmp_path / "b"))
-    assert found.same_weights and not found.same_answers
-    assert list(found.values) == ["labels"]
+    assert found["same_weights"] and not found["same_answers"]
+    assert list(found["values"]) == ["labels"]
     assert "The weights are the same; other values" in shown(tmp_path / "a", tmp_path / "b")

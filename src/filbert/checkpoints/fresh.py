@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_layers, with_new_head
 from filbert.checkpoints.config_json import check_head, config_values
-from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.families import FAMILIES, Family
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import initialize
 from filbert.model.heads import DiscriminatorHead, new_head
 from filbert.model.replaced import ReplacedTokenModel, generator_config
 
+# Parts of each kind of head, and the prefixes of their tensors.
+_PARTS = {
+    "masked_lm": {"masked_lm": "head."},
+    "pair": {"pair": "head."},
+    "pretraining": {"masked_lm": "head.masked_lm.", "pair": "head.pair."},
+    "discriminator": {"discriminator": "head."},
+}
 PRETRAINING_HEADS = ("masked_lm", "pretraining", "discriminator")
 
 # Every published model of these families, base, large or small, has heads of this width.
 _HEAD_SIZE = 64
-
 _BASE: dict[str, Any] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "max_position_embeddings": 512,
 }
-
 # Where a family differs from Devlin et al. 2019, table 1 and section 3. Sources: Liu et al. 2019,
 # appendix B; Sanh et al. 2019, section 3; Lan et al. 2020, table 1, and version 2 of its published
 # models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4.
+_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 _USUAL: dict[str, dict[str, Any]] = {
     "bert": {},
     "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
@@ -40,8 +45,7 @@ _USUAL: dict[str, dict[str, Any]] = {
         "embedding_size": 128,
         "num_hidden_groups": 1,
         "hidden_act": "gelu_tanh",
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
+        **_NO_DROPOUT,
     },
     "electra": {"hidden_size": 256, "embedding_size": 128},
     "modernbert": {
@@ -53,11 +57,9 @@ _USUAL: dict[str, dict[str, Any]] = {
         "local_window": 128,
         "global_every": 3,
         "layer_norm_eps": 1e-5,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
+        **_NO_DROPOUT,
     },
 }
-
 # The default padding id, that of each family's published vocabulary; 0 for the others.
 _PAD_ID = {"roberta": 1}
 # Keys of config.json for CLS and SEP, in the families that have them. Without them, other tools use
@@ -68,17 +70,6 @@ _MARKS = {
     "modernbert": ("cls_token_id", "sep_token_id"),
 }
 
-_SIZES = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "embedding_size",
-    "hidden_act",
-    "max_position_embeddings",
-    "dropout",
-)
-
 
 def fresh_config(
     family: str, *, vocab_size: int, head: str, pad_id: int | None = None, **sizes: Any
@@ -86,38 +77,45 @@ def fresh_config(
     """Return the configuration of a new model, for the arguments of `fresh_checkpoint`."""
     if family not in _USUAL:
         raise ConfigError(
-            f"No new model of the family {family!r} can be made; choose {_choice(family, _USUAL)}."
+            f"No new model of the family {family!r} can be made; choose {', '.join(_USUAL)}."
         )
     table = FAMILIES[family]
-    if head not in PRETRAINING_HEADS:
-        raise ConfigError(f"head {head!r} is not one of {_choice(head, PRETRAINING_HEADS)}.")
-    check_head(table, head)
-    for name in sizes:
-        if name not in _SIZES:
-            raise ConfigError(f"{name!r} is not one of {_choice(name, _SIZES)}.")
+    _check_pretraining(head, table)
     given = {name: value for name, value in sizes.items() if value is not None}
     values = {**_BASE, **_USUAL[family]}
     if table.offset_by_pad:
         pad = _PAD_ID[family] if pad_id is None else pad_id
         values["position_offset"] = pad + 1
         values["max_position_embeddings"] += pad + 1
-    values |= {name: value for name, value in given.items() if name != "dropout"}
     if "dropout" in given:
-        values |= {"hidden_dropout": given["dropout"], "attention_dropout": given["dropout"]}
-    _fill_widths(values)
-    slot = table.heads[head].pooler
-    needs_pooler = slot is not None and slot.required
-    values["pooler"] = slot.activation if slot is not None and needs_pooler else None
+        rate = given.pop("dropout")
+        values |= {"hidden_dropout": rate, "attention_dropout": rate}
+    values |= given
+    width = values["hidden_size"]
+    if "num_attention_heads" not in values:
+        if width % _HEAD_SIZE:
+            raise ConfigError(
+                f"hidden_size {width} is not a multiple of {_HEAD_SIZE}, the usual width of an "
+                "attention head. Give num_attention_heads too."
+            )
+        values["num_attention_heads"] = width // _HEAD_SIZE
+    values.setdefault("intermediate_size", 3 * width // 2 if values.get("gated") else 4 * width)
+    slot, usual_dropout = table.heads[head].pooler, table.heads[head].dropout[1]
+    values["pooler"] = slot.activation if slot is not None and slot.required else None
     config = EncoderConfig.of(vocab_size=vocab_size, **values)
-    usual_dropout = table.heads[head].dropout[1]
+    narrow = config.embeddings.width != config.hidden_size or table.always_projects
     config = config.changed(
         head_dropout=config.dropout.hidden if usual_dropout is None else usual_dropout,
-        embedding_size=None
-        if config.embeddings.width == config.hidden_size and not table.always_projects
-        else config.embeddings.width,
+        embedding_size=config.embeddings.width if narrow else None,
     )
     config_values(config, table, head)  # refuses what config.json cannot express
     return config
+
+
+def _check_pretraining(head: str, family: Family) -> None:
+    if head not in PRETRAINING_HEADS:
+        raise ConfigError(f"head {head!r} is not one of {', '.join(PRETRAINING_HEADS)}.")
+    check_head(family, head)
 
 
 def fresh_checkpoint(
@@ -147,12 +145,9 @@ def fresh_checkpoint(
             None means the default.
 
     Raises:
-        ConfigError: An unknown name, or sizes that contradict each other.
+        ConfigError: An unknown family or head, or sizes that contradict each other.
     """
     config = fresh_config(family, vocab_size=vocab_size, head=head, pad_id=pad_id, **sizes)
-    for name, number in (("pad_id", pad_id), ("cls_id", cls_id), ("sep_id", sep_id)):
-        if number is not None and not 0 <= number < vocab_size:
-            raise ConfigError(f"{name} {number} is not one of the {vocab_size} entries.")
     extra = {"pad_token_id": _PAD_ID.get(family, 0) if pad_id is None else pad_id}
     for key, number in zip(_MARKS.get(family, ()), (cls_id, sep_id), strict=False):
         if number is not None:
@@ -169,36 +164,7 @@ def _drawn_encoder(config: EncoderConfig) -> dict[str, Tensor]:
     return model.state_dict()
 
 
-def _fill_widths(values: dict[str, Any]) -> None:
-    """Add the sizes that follow from the hidden size by default."""
-    width = values["hidden_size"]
-    if not isinstance(width, int):
-        raise ConfigError(f"hidden_size is {width!r}; it must be a whole number.")
-    if "num_attention_heads" not in values:
-        if width % _HEAD_SIZE:
-            raise ConfigError(
-                f"hidden_size {width} is not a multiple of {_HEAD_SIZE}, the usual width of an "
-                "attention head. Give num_attention_heads too."
-            )
-        values["num_attention_heads"] = width // _HEAD_SIZE
-    values.setdefault("intermediate_size", 3 * width // 2 if values.get("gated") else 4 * width)
-
-
-def _choice(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    near = get_close_matches(str(name), known, 1)
-    return ", ".join(known) + (f" (did you mean {near[0]}?)" if near else "")
-
-
 # Models whose pre-training is continued.
-
-
-# Parts of each kind of head, and the prefixes of their tensors.
-_PARTS = {
-    "masked_lm": {"masked_lm": "head."},
-    "pair": {"pair": "head."},
-    "pretraining": {"masked_lm": "head.masked_lm.", "pair": "head.pair."},
-    "discriminator": {"discriminator": "head."},
-}
 
 
 def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
@@ -214,8 +180,7 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
     Raises:
         ConfigError: No such objective, or the family has no such head.
     """
-    if head not in PRETRAINING_HEADS:
-        raise ConfigError(f"head {head!r} is not one of {', '.join(PRETRAINING_HEADS)}.")
+    _check_pretraining(head, FAMILIES[checkpoint.family])
     if checkpoint.head == head:
         return checkpoint
     drawn = with_new_head(checkpoint, head)
@@ -324,21 +289,17 @@ def split_replaced(
 
 
 def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
-    if (generator.family, generator.head) != (checkpoint.family, "masked_lm"):
-        raise ConfigError(
-            f"The generator's class is {FAMILIES[generator.family].class_name(generator.head)}; it "
-            f"must be {FAMILIES[checkpoint.family].class_name('masked_lm')}."
-        )
-    ours, theirs = (
-        one.config.settings() | {"embedding_size": one.config.table_size}
-        for one in (checkpoint, generator)
+    """Check that a generator fits to the embedding tables of a discriminator."""
+    one, two = (
+        checkpoint.config.settings() | {"embedding_size": checkpoint.config.table_size},
+        generator.config.settings() | {"embedding_size": generator.config.table_size},
     )
-    for name in _SHARED:
-        if ours[name] != theirs[name]:
-            raise ConfigError(
-                f"The generator has {name} {theirs[name]}, the discriminator {ours[name]}; they "
-                "share their embedding tables and must agree."
-            )
+    differing = [name for name in _SHARED if one[name] != two[name]]
+    if (generator.family, generator.head) != (checkpoint.family, "masked_lm") or differing:
+        raise ConfigError(
+            f"The generator ({generator.head or 'no'} head of a {generator.family}) does not fit "
+            f"the discriminator: {', '.join(differing) or 'it needs a masked-LM head'}."
+        )
 
 
 # Students of distillation.
@@ -348,7 +309,6 @@ def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
 _WITHOUT_TYPES = {"bert": "distilbert"}
 _POSITIONS = "encoder.embeddings.position.weight"
 _TYPES = "encoder.embeddings.token_type.weight"
-_PREDICTS_WORDS = ("masked_lm", "pretraining")
 
 
 def student_checkpoint(
@@ -379,8 +339,12 @@ def student_checkpoint(
         ConfigError: `head` is "masked_lm" and the teacher has no such head, there is no such
             layer, or the sizes contradict each other.
     """
-    if head == "masked_lm":
-        check_scores_words(teacher)
+    if head == "masked_lm" and teacher.head not in ("masked_lm", "pretraining"):
+        has = f"a {teacher.head} head" if teacher.head else "no head"
+        raise ConfigError(
+            f"The teacher has {has}, so it scores no words. Take one with a masked-LM head, or "
+            "method tinybert or minilm, which look at its layers alone."
+        )
     start = with_new_head(teacher, None) if head is None else for_pretraining(teacher, head)
     shared = start.config.num_groups < start.config.num_hidden_layers
     if not shared:
@@ -388,8 +352,18 @@ def student_checkpoint(
     if not token_types and start.family in _WITHOUT_TYPES:
         start = _without_types(start)
     old = start.config
-    config = _student_config(old, hidden_size, num_attention_heads, intermediate_size)
-    config = config.changed(num_hidden_layers=len(layers))
+    width, heads = hidden_size or old.hidden_size, num_attention_heads or old.attention.heads
+    is_same = (width, heads) == (old.hidden_size, old.attention.heads)
+    in_proportion = max(1, round(old.feed_forward.width * width / old.hidden_size))
+    config = old.changed(
+        hidden_size=width,
+        num_hidden_layers=len(layers),
+        num_attention_heads=heads,
+        heads_per_layer=old.attention.heads_per_layer if is_same else None,
+        intermediate_size=intermediate_size or in_proportion,
+        pooler=None,
+        pooler_dropout=False,
+    )
     # Refuse what config.json cannot express.
     config_values(config, FAMILIES[start.family], head)
     tensors = _drawn_encoder(config)
@@ -411,36 +385,6 @@ def student_checkpoint(
         notes=(note + where,),
         filbert=None,
     )
-
-
-def _student_config(
-    old: EncoderConfig, hidden_size: int | None, heads: int | None, intermediate_size: int | None
-) -> EncoderConfig:
-    width, heads = hidden_size or old.hidden_size, heads or old.attention.heads
-    is_same = (width, heads) == (old.hidden_size, old.attention.heads)
-    in_proportion = max(1, round(old.feed_forward.width * width / old.hidden_size))
-    return old.changed(
-        hidden_size=width,
-        num_attention_heads=heads,
-        heads_per_layer=old.attention.heads_per_layer if is_same else None,
-        intermediate_size=intermediate_size or in_proportion,
-        pooler=None,
-        pooler_dropout=False,
-    )
-
-
-def check_scores_words(teacher: Checkpoint) -> None:
-    """Check that a teacher has a masked-LM head.
-
-    Raises:
-        ConfigError: It has none.
-    """
-    if teacher.head not in _PREDICTS_WORDS:
-        has = f"a {teacher.head} head" if teacher.head else "no head"
-        raise ConfigError(
-            f"The teacher has {has}, so it scores no words. Take one with a masked-LM head, or "
-            "method tinybert or minilm, which look at its layers alone."
-        )
 
 
 def _without_types(checkpoint: Checkpoint) -> Checkpoint:

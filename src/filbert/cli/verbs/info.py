@@ -13,7 +13,6 @@ from filbert.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from filbert.checkpoints.differences import ModelDifferences
 
 NOTHING = "–"
 _LONG = 64
@@ -38,7 +37,7 @@ def info(
 
     if other is not None:
         result = differences((model, other), (find_model(model), find_model(other)))
-        print_json(result.to_json()) if json else print_differences(result, Console(emoji=False))
+        print_json(result) if json else print_differences(result, Console(emoji=False))
         return
     facts = model_facts(model)
     if json:
@@ -84,13 +83,13 @@ def _cell(value: Any, before: str = "") -> str:
     return before + (f"{value:,}" if is_count else printable(str(value), 500))
 
 
-def print_differences(result: ModelDifferences, console: Console) -> None:
+def print_differences(result: dict[str, Any], console: Console) -> None:
     """Print the values that differ, the metrics, and the weights by part."""
     from rich.text import Text
 
-    names = zip("AB", result.names, strict=True)
+    names = zip("AB", result["names"], strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
-    pairs = {**result.values, **result.metrics}
+    pairs = {**result["values"], **result["metrics"]}
     rows = [
         (Text(printable(name, 500)), *(Text(shown(value)) for value in pair))
         for name, pair in pairs.items()
@@ -98,13 +97,14 @@ def print_differences(result: ModelDifferences, console: Console) -> None:
     print_table(headings, rows, texts=(0, 1, 2), console=console)
     console.print()
     weights = [
-        (part.name, str(part.equal), str(len(part.different)), f"{part.largest:.3g}")
-        for part in result.parts
+        (part["name"], str(part["equal"]), str(len(part["different"])), f"{part['largest']:.3g}")
+        for part in result["tensors"]
     ]
     columns = ("weights", "equal", "different", "largest difference")
     print_table(columns, weights, texts=(0,), console=console)
-    verdict = "The predictions are the same." if result.same_answers else "The predictions differ."
-    if result.same_weights and not result.same_answers:
+    is_same = result["same_answers"]
+    verdict = "The predictions are the same." if is_same else "The predictions differ."
+    if result["same_weights"] and not is_same:
         verdict = "The weights are the same; other values that decide predictions differ."
     console.print(Text(verdict), style="bold", soft_wrap=True)
 
