@@ -32,7 +32,6 @@ GRADIENTS = (
     "one light row",
     "one row of tokens",
     "whole batch",
-    "features",
 )
 PRETRAINING = (
     "mlm",

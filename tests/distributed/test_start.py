@@ -44,7 +44,6 @@ def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
     parallel = Parallel(0, 1, torch.device("cpu"), "single")
     value = {"a": (1, 2)}
     assert parallel.wrap(model) is model
-    assert parallel.forward_of(model, "read") == model.read
     assert parallel.sum(0.1) == 0.1
     assert parallel.any(True) and not parallel.any(False)
     assert parallel.broadcast(value) is value

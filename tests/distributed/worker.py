@@ -226,28 +226,6 @@ def measured(parallel: Parallel, wrapped: nn.Module, wanted: dict[str, Tensor]) 
     }
 
 
-def features_case(parallel: Parallel) -> dict[str, Any]:
-    """The same for a frozen encoder, whose outputs are computed once: only `read` runs."""
-    task, model = StandIn("sequence"), new_model("sequence", 1)
-    freeze(model, "encoder")
-    loader = Loader(new_examples(24), batch_size=13, max_tokens=48, seed=3)
-    wanted = reference_gradient(model, task, loader.rows_of(0))
-    with torch.no_grad():
-        states = {e.row: model.encoder(collate([e])) for row in loader.rows for e in row}
-    wrapped = parallel.wrap(model)
-    read = parallel.forward_of(wrapped, "read")
-
-    def forward(examples: Sequence[Example], targets: Targets) -> Tensor:
-        return read(torch.cat([states[e.row] for e in examples]), collate(examples), targets.at)
-
-    mine = loader.step(0, parallel.rank, parallel.world)
-    accumulate(
-        forward, wrapped, task, mine, stand_in=mine[0], parallel=parallel, precision=PLAIN,
-        seed=(0, 1),
-    )  # fmt: skip
-    return measured(parallel, wrapped, wanted)
-
-
 @dataclass
 class Run:
     """A model in training."""
@@ -402,7 +380,6 @@ def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
     found["runs"] = runs(parallel, out)
     for kind, each in kinds.items():
         found[kind] = {name: gradient_case(each, name) for name in CASES}
-        found[kind]["features"] = features_case(each)
         found[kind]["student"] = student_case(each)
         found[kind]["pretraining"] = pretraining_case(each, out)
         if kind != "single":

@@ -74,14 +74,6 @@ def test_tasks_that_read_texts_as_they_stand_refuse_cleaning(name):
     task_class(name).from_options(TaskOptions(clean="none"), NAMES)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_text_of_which_nothing_is_left_is_an_empty_text(name, tiny):
-    given = {"max_length": 16, "with_targets": False}
-    (one,) = made(name, "study").examples([row(text="The ... of!")], tiny, **given)
-    (other,) = made(name, None).examples([row(text="")], tiny, **given)
-    np.testing.assert_array_equal(one.input_ids, other.input_ids)
-
-
 def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):
     path = tmp_path / "train.csv"
     path.write_text("text,label\ngood film,1\nThe of!,0\n ,0\nbad film,0\n@ann :-),1\n@ann,1\n")

@@ -10,16 +10,13 @@ import pytest
 import torch
 from scipy import stats
 
-from filbert.checkpoints import huggingface
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, collate
+from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
-from filbert.model.heads import Model
 from filbert.tasks import embedding
 from filbert.tasks.base import (
     TaskOptions,
-    set_vector_head,
     task_to_dict,
 )
 from filbert.tasks.embedding import SentenceEmbedding
@@ -105,28 +102,6 @@ def test_autocast_does_not_round_the_cosines():
     exact = loss_of(SentenceEmbedding(), vectors, "abcdefgh")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(loss_of(SentenceEmbedding(), vectors, "abcdefgh"), exact)
-
-
-def test_gradients_at_all_outputs_pushed_through_micro_batches_are_those_of_the_whole(
-    tiny, tiny_model
-):
-    task, model = SentenceEmbedding(), Model(huggingface.read(tiny_model).build().encoder)
-    set_vector_head(model, task)
-    model.eval()
-    examples = task.examples(rows(), tiny, max_length=32, with_targets=True)
-    whole = task.loss(model(collate(examples)), task.targets(examples))
-    wanted = torch.autograd.grad(whole, model.encoder.embeddings.word.weight)[0]
-    parts = [examples[:2], examples[2:8], examples[8:]]
-    with torch.no_grad():
-        outputs = torch.cat([model(collate(part)) for part in parts])
-    outputs.requires_grad_()
-    task.loss(outputs, task.targets(examples)).backward()
-    pieces = outputs.grad.split([len(part) for part in parts])
-    for part, gradient in zip(parts, pieces, strict=True):
-        model(collate(part)).backward(gradient)
-    found = model.encoder.embeddings.word.weight.grad
-    # Sums in another order.
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 # Labels

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import pytest
-import torch
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 import filbert
@@ -100,25 +98,3 @@ def test_a_model_of_parts_of_speech_is_trained_used_and_measured(tiny_model, tmp
     assert answer["tags"] == ["DT", "JJ", "NN"]
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "F1 of every tag" in page and "gold entities" not in page
-
-
-@pytest.mark.parametrize("labels", [("LABEL_0", "LABEL_1"), ("O", "B-a", "X")])
-def test_labels_of_any_kind_are_served_as_they_are(tiny_model, tmp_path, labels):
-    folder = tmp_path / "model"
-    headed(tiny_model, folder, labels)
-    model = filbert.load(str(folder))
-    (answer,) = model.predict(["the best film"])
-    assert set(answer["tags"]) <= {*labels}
-
-
-def headed(base: Path, folder: Path, labels: tuple[str, ...]) -> None:
-    """A model with a token head, as another library writes it: without filbert.json."""
-    from filbert.checkpoints import huggingface
-    from filbert.checkpoints.checkpoint import with_new_head
-    from filbert.checkpoints.opening import read_checkpoint
-    from filbert.text.tokenizer import Tokenizer
-
-    torch.manual_seed(0)
-    made = with_new_head(read_checkpoint(base), "tokens", labels=labels, problem_type=None)
-    huggingface.write(made, folder)
-    Tokenizer.load(base).save(folder)

@@ -10,8 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
-from filbert.cli.verbs.convert import convert
-from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.rows import read_task_rows
@@ -81,34 +79,6 @@ def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     assert story["options"]["causal"] is True
 
 
-def test_it_learns_and_what_it_learns_is_not_what_both_directions_would(
-    causal_run, deep_model, films, tmp_path
-):
-    both = run(deep_model, films, tmp_path / "both", steps=100)
-    # Two classes, one in three: 0.5 is chance. The word that decides stands anywhere.
-    assert causal_run.metrics["dev"]["roc_auc"] > 0.7
-    assert causal_run.metrics["dev"]["loss"] != both.metrics["dev"]["loss"]
-
-
-def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, tmp_path, capsys):
-    folder = str(causal_run.folder / "model")
-    info(folder)
-    assert "attention causal: every token attends to itself" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    info(folder, json=True)
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["config"]["causal"] is True and facts["family"] == "bert"
-    info(str(deep_model))
-    assert "causal: every" not in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(ConfigError, match="cannot express causal True"):
-        convert(folder, tmp_path / "google", to="google")
-    convert(folder, tmp_path / "again", to="huggingface")
-    assert filbert.load(str(tmp_path / "again")).predict([LONG]) == filbert.load(folder).predict(
-        [LONG]
-    )
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_sentence_vectors_of_a_causal_encoder_are_trained_and_told_to_other_tools(
     pooling, deep_model, tmp_path
@@ -129,30 +99,6 @@ def test_sentence_vectors_of_a_causal_encoder_are_trained_and_told_to_other_tool
     vector = model.embed([LONG])[0]
     assert vector == pytest.approx(model.predict([LONG])[0]["embedding"], abs=1e-6)
     assert vector == pytest.approx(model.embed([LONG], pooling=pooling)[0], abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("task", "rows"),
-    [
-        ("regression", "text,label\nthe film,1.0\na bad play,0.25\nvery good,0.5\n"),
-        ("multiple_choice", '{"context": "he was", "choices": ["good", "bad"], "label": 0}\n' * 3),
-        ("tagging", '{"tokens": ["the", "film"], "tags": ["O", "B-X"]}\n' * 3),
-        ("span_qa", '{"id": "1", "question": "was it good", "context": "the film was bad", '
-         '"answers": [{"text": "bad", "answer_start": 13}]}\n' * 3),
-    ],
-)  # fmt: skip
-def test_every_task_trains_a_causal_and_cut_encoder_and_reads_it_again(
-    task, rows, deep_model, tmp_path
-):
-    data = tmp_path / ("rows.csv" if task == "regression" else "rows.jsonl")
-    data.write_text(rows)
-    done = run(
-        deep_model, tmp_path, tmp_path / "run", task=task, train=str(data), dev=None, steps=2,
-        causal=True, keep_layers="0,3",
-    )  # fmt: skip
-    model = filbert.load(str(done.folder / "model"))
-    assert model.model.config.attention.causal and model.model.config.num_hidden_layers == 2
-    assert model.task.spec.name == task
 
 
 def test_a_frozen_causal_encoder_keeps_the_token_that_its_head_reads(

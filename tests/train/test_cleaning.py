@@ -13,7 +13,7 @@ import filbert
 from filbert.cli.main import run as command
 from filbert.errors import ConfigError
 from filbert.serve.engine import Engine
-from filbert.text.clean import STEPS, Cleaning
+from filbert.text.clean import Cleaning
 
 STUDY = Cleaning.parse("study")
 GIVEN = {
@@ -106,17 +106,6 @@ def test_rows_that_cleaning_empties_are_told_apart_from_empty_ones(verb, place, 
     assert "cleaning leaves nothing of 2 of them" in told
 
 
-def test_check_cleans_as_the_model_does_unless_told_otherwise(place, capfd):
-    def tokens(*flags: str) -> int:
-        given = ["check", "--task", "classification", "raw/test.csv", "--json", *flags]
-        assert command(given) == 0
-        return json.loads(capfd.readouterr().out)["splits"][0]["tokens"]
-
-    model = ("--model", "runs/raw/model")
-    assert tokens(*model) == tokens(*model, "--clean", "study") < tokens(*model, "--clean", "none")
-    assert tokens("--model", "runs/cleaned/model") == tokens(*model, "--clean", "none")
-
-
 def test_predict_and_evaluate_clean_and_prediction_files_keep_row_and_line(place, capfd):
     assert command(["predict", "runs/raw/model", "raw/test.csv", "--out", "answers.jsonl"]) == 0
     lines = lines_of("answers.jsonl")
@@ -130,17 +119,6 @@ def test_predict_and_evaluate_clean_and_prediction_files_keep_row_and_line(place
     capfd.readouterr()
     assert command(["evaluate", "runs/raw/model", "--data", "raw/test.csv", "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == pytest.approx(run["metrics"]["test"])
-
-
-def test_the_folder_info_and_the_card_name_the_steps(place, capfd):
-    story = json.loads(Path("runs/raw/model/filbert.json").read_text())
-    assert story["task"]["clean"] == list(STEPS)
-    assert story["options"]["clean"] == "study"
-    card = Path("runs/raw/model/README.md").read_text()
-    assert "cleans texts before this model reads them (urls, user-names, " in card
-    assert "cleans texts" not in Path("runs/cleaned/model/README.md").read_text()
-    assert command(["info", "runs/raw/model", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["cleaning"] == list(STEPS)
 
 
 def test_a_run_is_not_resumed_with_another_cleaning(place):

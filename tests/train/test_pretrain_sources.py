@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from filbert.checkpoints import huggingface
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import ConfigError, InputError
 from filbert.model.precision import Precision
 from filbert.train import loop, run_folder
 from filbert.train import pretrain as module
@@ -148,24 +148,6 @@ def test_a_generator_is_continued_with_its_model_and_a_new_one_is_announced(
     for name, tensor in old.tensors.items():
         # One step at a rate of 0.
         torch.testing.assert_close(new.tensors[name], tensor, rtol=0, atol=1e-6)
-
-
-def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_path):
-    words = (place / "vocab" / "vocab.txt").read_text().split()
-    (tmp_path / "vocab").mkdir()
-    (tmp_path / "vocab" / "vocab.txt").write_text("\n".join([*words, "surplus"]) + "\n")
-    with pytest.raises(FormatError, match="different models"):
-        pretrain(
-            PretrainOptions.from_keywords(
-                {
-                    "corpus": str(place / "train.txt"),
-                    "tokenizer": str(tmp_path / "vocab"),
-                    "model": str(tiny_model),
-                    "out": str(tmp_path / "out"),
-                    "max_length": 16,
-                }
-            )
-        )
 
 
 @pytest.mark.parametrize("found", ["float32", "bf16"])

@@ -2,7 +2,7 @@
 
 n rows of this rank, H hidden size.
 
-Every method of `Parallel` but `no_sync`, `forward_of` and `is_first` is a meeting: all ranks call
+Every method of `Parallel` but `no_sync` and `is_first` is a meeting: all ranks call
 it, in the same order, or they wait for each other for ever.
 
 DDP and FSDP average gradients over the ranks, so the loss to send back is sum * world / count, with
@@ -17,7 +17,7 @@ import gc
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -95,29 +95,6 @@ class Parallel:
             for part in (*model.encoder.layers, model):
                 fully_shard(part, mesh=mesh, **keeps)
         return model
-
-    def forward_of(self, wrapped: nn.Module, method: str) -> Callable[..., Any]:
-        """A method of the model, such as "read", in place of its forward pass.
-
-        Called on the model directly it would bypass the wrapping, and no gradients would meet.
-        """
-        model = unwrapped(wrapped)
-        if self.kind == "fsdp":
-            from torch.distributed.fsdp import register_fsdp_forward_method
-
-            register_fsdp_forward_method(model, method)
-        if self.kind != "ddp":
-            return getattr(model, method)  # type: ignore[no-any-return]
-
-        def run(*inputs: Any) -> Any:
-            # DDP calls `forward` only; an instance attribute takes precedence over the method.
-            model.__dict__["forward"] = getattr(model, method)
-            try:
-                return wrapped(*inputs)
-            finally:
-                del model.__dict__["forward"]
-
-        return run
 
     def no_sync(self, wrapped: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         """Around forward and backward pass of a micro-batch: gradients meet after the last only."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,14 +44,15 @@ class Features:
     one_only: bool
 
     def forward(
-        self, read: Callable[..., Tensor], device: torch.device
+        self, read: Callable[..., Any], device: torch.device
     ) -> Callable[[Sequence[Example], Targets], Tensor]:
         """Return a forward pass of pooler and head (`Model.read`) over the stored states."""
 
         def run(examples: Sequence[Example], targets: Targets) -> Tensor:
             rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
             batch = collate([_one_token(e) for e in examples] if self.one_only else examples)
-            return read(rows, batch.to(device), targets.at)
+            output: Tensor = read(rows, batch.to(device), targets.at)
+            return output
 
         return run
 

@@ -135,7 +135,9 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
-                features=frozen_features(prepared.model, loader, prepared.precision, prepared.took),
+                features=frozen_features(prepared.model, loader, prepared.precision, prepared.took)
+                if parallel.kind == "single"
+                else None,
             )
             if parallel.is_first:
                 fitted, results = measure(prepared, outcome, model, folder)

@@ -19,6 +19,7 @@ from filbert.data.examples import Example
 from filbert.data.loader import Ahead, Batches
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
+from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective
 from filbert.train.distributed import Parallel, Trainable
@@ -268,7 +269,8 @@ def _forward(run: _Run, features: Features | None) -> Forward:
     """Return the forward pass: of the whole model, or of its head over stored encoder outputs."""
     device = run.parallel.device
     if features:
-        return features.forward(run.parallel.forward_of(run.wrapped, "read"), device)
+        assert isinstance(run.model, Model), "only a plain encoder is frozen"
+        return features.forward(run.model.read, device)
     return model_forward(run.wrapped, device)
 
 
