@@ -35,7 +35,7 @@ def differences(names: tuple[str, str], places: tuple[Path, Path]) -> dict[str, 
     Returns:
         `same_weights`, `same_answers` (weights and everything else that predictions depend on),
         `names`, `values` (those that differ, by name such as "options lr"), `metrics` (all), both
-        with pairs of which None stands for a missing value, and `tensors` (see `compare_tensors`).
+        as pairs with None for a missing value, and `tensors` (see `compare_tensors`).
 
     Raises:
         FormatError: One of them is damaged.
