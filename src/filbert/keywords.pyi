@@ -35,7 +35,7 @@ class FinetuneKeywords(TypedDict, total=False):
     dev: Rows | float | None
     test: Rows | float | None
     group_column: str | None
-    split_seed: int
+    split_seed: int | None
     folds: int
     fold: int | None
     max_length: int | None

@@ -49,14 +49,15 @@ def test_a_table_is_split_into_eighty_ten_and_ten_percent(table):
     assert division.only_in_train == ("odd",)
     assert division.lines()[0] == (
         "split: 97 train, 12 dev, 12 test rows (stratified by label; near-duplicates kept "
-        "together; seed 0)"
+        "together; seed 42)"
     )
 
 
-def test_the_split_depends_on_its_own_seed_only(table):
-    first = lines_by_part(options(table))
+def test_the_split_is_drawn_from_the_seed_of_the_run_unless_it_has_its_own(table):
+    first = lines_by_part(options(table, seed=7))
     assert lines_by_part(options(table, seed=7)) == first
-    assert lines_by_part(options(table, split_seed=1)) != first
+    assert lines_by_part(options(table, seed=8)) != first
+    assert lines_by_part(options(table, seed=8, split_seed=7)) == first
 
 
 def test_rows_of_one_group_are_in_one_part(table):

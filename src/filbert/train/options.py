@@ -134,7 +134,7 @@ class DataOptions:
         test: rows that are only measured, at the end: a file or a share, as for `dev`.
         group_column: rows with the same value in this column, such as an author, are in the same
             part of a split.
-        split_seed: random seed of the split, which no other seed changes.
+        split_seed: random seed of the split; that of the run (`seed`) when not given.
         folds: cross-validation: train so many times on `data`, each time without one part, which is
             then measured; the model that is kept is trained on all rows.
         fold: train for one fold only, from 1 to `folds`.
@@ -149,7 +149,7 @@ class DataOptions:
     dev: str | None = None
     test: str | None = None
     group_column: str | None = None
-    split_seed: int = 0
+    split_seed: int | None = None
     folds: int = 0
     fold: int | None = None
     max_length: int | None = None

@@ -55,7 +55,12 @@ def run(options: FinetuneOptions) -> dict[str, Any]:
         return finetune(options)
     if not data.has_dev:
         raise ConfigError("--seeds chooses the best run on dev rows; give --dev.")
-    variants = {str(n): changed(options, seed=n, seeds=1) for n in range(first, first + seeds)}
+    # All seeds train on the same split.
+    split_seed = first if data.split_seed is None else data.split_seed
+    variants = {
+        str(n): changed(options, seed=n, seeds=1, split_seed=split_seed)
+        for n in range(first, first + seeds)
+    }
     return _repeated(options, "seeds", variants)
 
 

@@ -91,7 +91,10 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], D
     data = options.data
     task = task_class(options.task.name).from_options(options.task.options, data.columns)
     source = list(read_task_rows(task, data.source, data.columns))
-    division = divide(task, source, data) if data.is_split else None
+    division = None
+    if data.is_split:
+        seed = options.run.seed if data.split_seed is None else data.split_seed
+        division = divide(task, source, data=data, seed=seed)
     rows = {"train": source}
     if division is not None:
         rows = {name: [source[i] for i in at] for name, at in division.parts.items()}
@@ -103,7 +106,7 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], D
     return task, {name: rows[name] for name in SPLITS if name in rows}, division
 
 
-def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
+def divide(task: Task, rows: Sequence[Row], *, data: DataOptions, seed: int) -> Division:
     """Split the rows of a file, each part with its share of every class.
 
     Rows on the same context, near-duplicates and rows with the same value in the group column stay
@@ -114,7 +117,7 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
     if data.folds:
         shares = {str(number + 1): 1 / data.folds for number in range(data.folds)}
     own = np.arange(len(rows)) if data.group_column is None else _groups_of_column(rows, data)
-    split = partial(stratified_split, strata, shares, seed=data.split_seed, keeps_rare=True)
+    split = partial(stratified_split, strata, shares, seed=seed, keeps_rare=True)
     if "context" in rows[0].values:
         near = near_duplicates([str(row.values["context"]) for row in rows])
         parts = split(groups=merged_groups(own, near.clusters))
@@ -136,7 +139,6 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
         rules.append(f"grouped by {data.group_column}")
     if data.folds:
         rules.append(f"fold {data.fold} of {data.folds}")
-    if data.folds:
         parts = _fold(strata, parts, str(data.fold))
     rare: list[str] = []
     if task.spec.labels_are_classes:
@@ -147,7 +149,7 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
     return Division(
         path=data.source,
         sha256=file_digest(data.source),
-        seed=data.split_seed,
+        seed=seed,
         rule="; ".join(rules),
         only_in_train=tuple(rare),
         parts={name: at.tolist() for name, at in parts.items()},
