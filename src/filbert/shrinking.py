@@ -32,7 +32,10 @@ from filbert.text.narrow import count_changed, count_entries, useful_entries, wi
 from filbert.text.tokenizer import Tokenizer
 
 # Tensors with one row per vocabulary entry.
-_BY_ENTRY = ("encoder.embeddings.word.weight", "head.bias", "head.masked_lm.bias")
+_BY_ENTRY = (
+    *("encoder.embeddings.word.weight", "head.bias", "head.masked_lm.bias"),
+    *("head.scores.weight", "head.scores.bias"),
+)
 _ID = "_token_id"
 # Keys of filbert.json that describe how the model is used, not how it was trained.
 _KEPT = ("task", "max_length", "base_model", "pretrained")

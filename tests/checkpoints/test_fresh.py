@@ -30,6 +30,10 @@ CASES = [
     ("albert", "pretraining"),
     ("electra", "masked_lm"),
     ("electra", "discriminator"),
+    ("nomic_bert", "masked_lm"),
+    ("gte", "masked_lm"),
+    ("neobert", "masked_lm"),
+    ("eurobert", "masked_lm"),
 ]
 
 
@@ -56,6 +60,9 @@ def count(family: str, head: str, vocab_size: int, **sizes: Any) -> int:
         ("roberta", "masked_lm", 50_265, {}, 124_055_040),
         ("albert", "pretraining", 30_000, {}, 11_683_584),
         ("electra", "discriminator", 30_522, {}, 13_483_008),
+        # transformers' count of its default configuration.
+        ("nomic_bert", "masked_lm", 30_528, {}, 136_731_648),
+        ("eurobert", "masked_lm", 128_256, {}, 211_766_016),
     ],
 )
 def test_a_base_model_has_as_many_parameters_as_the_published_one(

@@ -90,6 +90,32 @@ def test_roberta_equals_transformers(shared_data, sentences):
     assert ids(Tokenizer.load(folder), sentences) == judge(sentences)["input_ids"]
 
 
+def many_scripts(shared_data: Path) -> list[str]:
+    """Every 50th sentence of 71 languages."""
+    with gzip.open(shared_data / "ntrex_sample/sentences.tsv.gz", "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n").split("\t")[-1] for line in file][::50]
+
+
+@pytest.mark.parametrize("name", ["GPT2Tokenizer", "Qwen2Tokenizer", "GemmaTokenizer"])
+def test_tokenizers_of_causal_families_equal_transformers(shared_data, sentences, name, tmp_path):
+    import transformers
+
+    texts = [text for text in sentences[::5] + many_scripts(shared_data) if text]
+    make = getattr(transformers, name)
+    if name == "GemmaTokenizer":
+        pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", "t", "h", "e", "▁t", "he"]
+        pieces += [f"<0x{byte:02X}>" for byte in range(256)]
+        vocab = {piece: number for number, piece in enumerate(pieces)}
+        judge = make(vocab=vocab, merges=[("▁", "t"), ("h", "e")])
+    else:
+        judge = make.from_pretrained(str(shared_data / "tokenizers/gpt2"))
+    judge.save_pretrained(tmp_path)
+    assert ids(Tokenizer.load(tmp_path), texts) == judge(texts)["input_ids"]
+    if name == "GPT2Tokenizer":
+        classic = Tokenizer.load(shared_data / "tokenizers/gpt2")
+        assert ids(classic, texts) == judge(texts)["input_ids"]
+
+
 def google_albert_ids(model, text: str) -> list[int]:
     """google-research/albert, tokenization.py: preprocess_text(lower=True), encode_pieces, ids."""
     text = " ".join(text.strip().split()).replace("``", '"').replace("''", '"')

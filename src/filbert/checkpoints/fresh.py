@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,9 @@ _BASE: dict[str, Any] = {
 }
 # Where a family differs from Devlin et al. 2019, table 1 and section 3. Sources: Liu et al. 2019,
 # appendix B; Sanh et al. 2019, section 3; Lan et al. 2020, table 1, and version 2 of its published
-# models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4.
+# models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4; Nussbaum et
+# al. 2024, section 4; Zhang et al. 2024, appendix A; Le Breton et al. 2025, table 1; Boizard et al.
+# 2025, table 1.
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 _USUAL: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -59,6 +61,41 @@ _USUAL: dict[str, dict[str, Any]] = {
         "layer_norm_eps": 1e-5,
         **_NO_DROPOUT,
     },
+    "nomic_bert": {
+        **FAMILIES["nomic_bert"].constants,
+        "max_position_embeddings": 2048,
+        "rotary_base": 1000.0,
+        "hidden_act": "silu",
+        **_NO_DROPOUT,
+    },
+    "gte": {
+        **FAMILIES["gte"].constants,
+        "max_position_embeddings": 8192,
+        "rotary_base": 160_000.0,
+        "attention_dropout": 0.0,
+    },
+    "neobert": {
+        **FAMILIES["neobert"].constants,
+        "num_hidden_layers": 28,
+        "max_position_embeddings": 4096,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "silu",
+    },
+    "eurobert": {
+        **FAMILIES["eurobert"].constants,
+        "max_position_embeddings": 8192,
+        "rotary_base": 250_000.0,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "pooled": "late",
+    },
+}
+# Widths of the feed-forward network by the hidden size, where it is not four times as wide.
+_WIDE: dict[str, Callable[[int], int]] = {
+    "modernbert": lambda width: 3 * width // 2,
+    # Its config.json can express multiples of 8.
+    "neobert": lambda width: -(-width // 3) * 8,
 }
 # The default padding id, that of each family's published vocabulary; 0 for the others.
 _PAD_ID = {"roberta": 1}
@@ -99,7 +136,8 @@ def fresh_config(
                 "attention head. Give num_attention_heads too."
             )
         values["num_attention_heads"] = width // _HEAD_SIZE
-    values.setdefault("intermediate_size", 3 * width // 2 if values.get("gated") else 4 * width)
+    wide = _WIDE[family](width) if family in _WIDE else 4 * width
+    values.setdefault("intermediate_size", wide)
     slot, usual_dropout = table.heads[head].pooler, table.heads[head].dropout[1]
     values["pooler"] = slot.activation if slot is not None and slot.required else None
     config = EncoderConfig.of(vocab_size=vocab_size, **values)
@@ -131,7 +169,8 @@ def fresh_checkpoint(
     """Create a model with weights from torch's default generator.
 
     Args:
-        family: bert, roberta, distilbert, albert, electra or modernbert.
+        family: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert, gte, neobert or
+            eurobert.
         vocab_size: Number of vocabulary entries.
         head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
         pad_id: The tokenizer's padding id; by default that of the family's published vocabulary.
@@ -140,7 +179,7 @@ def fresh_checkpoint(
         sep_id: As `cls_id`.
         sizes: Differences from the family's base model (ELECTRA: small): num_hidden_layers,
             hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
-            (4 * hidden_size; ModernBERT 1.5), embedding_size, hidden_act, max_position_embeddings
+            (4 * hidden_size; ModernBERT 1.5, NeoBERT 8 / 3), embedding_size, hidden_act, max_position_embeddings
             (RoBERTa's 514 rows are for 512 tokens) and dropout (of hidden states and attention).
             None means the default.
 

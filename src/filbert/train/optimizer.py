@@ -64,7 +64,7 @@ def new_optimizer(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             in_layer = _IN_LAYER.search(name) is not None
-            kind = _GroupKey(shares[name], _parts(name, parameter), in_layer)
+            kind = _GroupKey(shares[name], _parts(name, parameter, model), in_layer)
             kinds.setdefault(kind, []).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()
@@ -86,10 +86,13 @@ def new_optimizer(
     return torch.optim.AdamW(groups, lr=options.peak_lr, betas=betas, eps=eps, fused=True)
 
 
-def _parts(name: str, parameter: Tensor) -> int:
-    if parameter.ndim < 2:
-        return 0
-    return 3 if _STACKED.search(name) else 1
+def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
+    """Return the number of matrices of one size that a parameter consists of; 0 for a vector."""
+    if parameter.ndim < 2 or not _STACKED.search(name):
+        return int(parameter.ndim >= 2)
+    # Queries are cut to the size of the keys, whose heads may be fewer.
+    attention = model.config.attention
+    return 2 + attention.heads // (attention.key_value_heads or attention.heads)
 
 
 def _product_dtype(device: torch.device, precision: str) -> torch.dtype:

@@ -27,7 +27,8 @@ class ModelOptions:
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
             model detects replaced tokens).
         generator_share: width of ELECTRA's generator as a share of the model's.
-        family: of a new model: bert, roberta, distilbert, albert, electra or modernbert.
+        family: of a new model: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert,
+            gte, neobert or eurobert.
         num_hidden_layers: of a new model, as all that follow; the family's base model otherwise.
         hidden_size: width.
         num_attention_heads: of every layer.
