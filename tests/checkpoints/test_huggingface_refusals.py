@@ -151,7 +151,8 @@ def test_an_absurd_size_is_refused_fast(folder, key, value, edit_config, refusal
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ({"model_type": "longformer"}, "whose attention is sparse; filbert reads modernbert"),
+        ({"model_type": "nomic_bert", "num_experts": 8}, "Mixtures of experts"),
         ({"model_type": "xlnet"}, "filbert reads bert"),
         ({"model_type": "roberta"}, "those of a bert. Correct model_type"),
         ({"model_type": ["bert"]}, "model_type ['bert']"),

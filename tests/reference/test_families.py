@@ -485,6 +485,28 @@ def test_a_folder_as_its_authors_published_it_is_the_same_model(
     assert all(torch.equal(again.tensors[name], t) for name, t in same.tensors.items())
 
 
+@pytest.mark.parametrize(
+    ("family", "changes", "says"),
+    [
+        ("gemma3_text", {"use_bidirectional_attention": False}, "predicts the next token"),
+        ("gemma3_text", {"query_pre_attn_scalar": 7}, "query_pre_attn_scalar is 7"),
+        ("gemma3_text", {"layer_types": ["full_attention"] * 3}, "layer_types"),
+        ("gte", {"model_type": "new", "rope_scaling": {"type": "yarn"}}, "reads type ntk"),
+        ("qwen3", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
+        ("qwen3", {"use_sliding_window": True}, "use_sliding_window is True"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ("eurobert", {"num_key_value_heads": 3}, "num_key_value_heads 3 does not divide"),
+        ("nomic_bert", {"rotary_emb_interleaved": True}, "rotary_emb_interleaved is True"),
+    ],
+)
+def test_what_a_family_cannot_express_is_refused_by_its_key(
+    family: str, changes: dict[str, Any], says: str, root: Path, tmp_path: Path
+) -> None:
+    _, folder = judge_and_folder(family, None, root)
+    with pytest.raises(FormatError, match=says):
+        huggingface.read(rewritten(folder, tmp_path / "p", changes, {}))
+
+
 def test_scaled_positions_of_gte_turn_as_its_authors_code_does(tmp_path: Path) -> None:
     model = make_judge("gte", None)
     model.save_pretrained(tmp_path / "gte")

@@ -14,6 +14,8 @@ from filbert.checkpoints.families import (
     CAUSAL_TYPE,
     FAMILIES,
     REQUIRED,
+    UNREAD,
+    WHY_ONLY,
     Family,
     HeadLayout,
 )
@@ -67,9 +69,9 @@ def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], 
     """
     for key, allowed in must.items():
         if key in raw and raw[key] not in allowed:
-            raise FormatError(
-                f"{path}: {key} is {short(raw[key])}; filbert supports only {short(allowed[0])}."
-            )
+            only = f"filbert supports only {short(allowed[0])}."
+            why = f" {WHY_ONLY[key]}" if key in WHY_ONLY else ""
+            raise FormatError(f"{path}: {key} is {short(raw[key])}; {only}{why}")
 
 
 def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bool) -> Any:
@@ -370,8 +372,10 @@ def named_family(raw: dict[str, Any], path: Path) -> Family | None:
         name = other if (stated, value) == (name, raw.get(key)) else name
     family = FAMILIES.get(name)
     if family is None:
+        why, nearest = UNREAD.get(name, ("", ""))
         raise FormatError(
-            f"{path} names model_type {short(model_type)}; filbert reads {', '.join(FAMILIES)}. "
+            f"{path} names model_type {short(model_type)}{why and f', {why}'}; filbert reads "
+            f"{nearest and f'{nearest}, and '}{', '.join(FAMILIES)}. "
             "Other encoders compute something else, even if their names are similar."
         )
     check_expressible(raw, family.must, path)

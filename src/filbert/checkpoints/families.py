@@ -433,6 +433,26 @@ def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None)
     )
 
 
+# Models that are not read: the reason, and the nearest that are.
+_SPARSE = ("whose attention is sparse", "modernbert, for texts of 8,192 tokens")
+_DECODER = ("which predicts the next token", "qwen3 and gpt2, which are causal too")
+_PAIR = ("which has a decoder", "encoders of the same purpose")
+_BOTTLENECK = ("whose layers are of another kind", "distilbert and electra, which are as small")
+UNREAD: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("longformer", "big_bird", "nystromformer", "led"), _SPARSE),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "gemma", "gemma2", "gpt_neox", "opt"), _DECODER),
+    **dict.fromkeys(("bart", "mbart", "pegasus", "marian"), _PAIR),
+    **dict.fromkeys(("mobilebert", "squeezebert", "convbert", "funnel"), _BOTTLENECK),
+    "gemma3": ("which reads images too", "gemma3_text"),
+    "ernie": ("which has a table of task types", "bert"),
+}
+# What is special about a value in config.json that no encoder here can express.
+WHY_ONLY = {
+    "num_experts": "Mixtures of experts (nomic-embed-text-v2-moe) are not read; "
+    "nomic-embed-text-v1.5 is.",
+}
+
+
 # The families.
 
 

@@ -179,9 +179,9 @@ def fresh_checkpoint(
         sep_id: As `cls_id`.
         sizes: Differences from the family's base model (ELECTRA: small): num_hidden_layers,
             hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
-            (4 * hidden_size; ModernBERT 1.5, NeoBERT 8 / 3), embedding_size, hidden_act, max_position_embeddings
-            (RoBERTa's 514 rows are for 512 tokens) and dropout (of hidden states and attention).
-            None means the default.
+            (4 * hidden_size; ModernBERT 1.5, NeoBERT 8 / 3), embedding_size, hidden_act,
+            max_position_embeddings (RoBERTa's 514 rows are for 512 tokens) and dropout (of hidden
+            states and attention). None means the default.
 
     Raises:
         ConfigError: An unknown family or head, or sizes that contradict each other.
