@@ -5,13 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from filbert.data.near_duplicates import (
+from filbert.data.splitting import (
     NearDuplicates,
     bands_for,
     between,
     near_duplicates,
     normalised,
-    repeats_within,
     signatures,
 )
 from filbert.errors import ConfigError
@@ -126,21 +125,6 @@ def test_a_leak_is_found_through_an_equal_row_that_came_first():
     rows, sources = between(near_duplicates(texts), is_source, ~is_source)
     assert rows.tolist() == [0, 1, 3]
     assert sources.tolist() == [2, 2, 2]
-
-
-def test_a_row_repeats_within_its_file_only_if_it_is_near_to_an_earlier_one_of_it():
-    chain = [" ".join(NUMBERED[start : start + 40]) for start in (0, 4, 8)]
-    assert similarity(chain[0], chain[1]) >= 0.8 > similarity(chain[0], chain[2])
-    members = np.array([False, True, True])
-    near = near_duplicates([chain[1], chain[0], chain[2]], parts=(1, 2))
-    assert near.clusters.tolist() == [0, 0, 0]
-    assert repeats_within(near, members).tolist() == []
-    # Each of these is paired with the first of the other file alone, and yet repeats the other.
-    near = near_duplicates([chain[1], chain[1] + "!", chain[1] + "?"], parts=(1, 2))
-    assert repeats_within(near, members).tolist() == [2]
-    # Near to the first of two equal ones, of which the set holds the second.
-    near = near_duplicates([chain[1], chain[1] + "!", chain[0]], parts=(1, 2))
-    assert repeats_within(near, members).tolist() == [2]
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.59, 1.01, float("nan")])

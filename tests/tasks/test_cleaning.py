@@ -76,7 +76,7 @@ def test_tasks_that_read_texts_as_they_stand_refuse_cleaning(name):
 
 def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):
     path = tmp_path / "train.csv"
-    path.write_text("text,label\ngood film,1\nThe of!,0\n ,0\nbad film,0\n@ann :-),1\n@ann,1\n")
+    path.write_text("text,label\ngood film,1\nThe of!,0\n ,0\nbad film,0\n@ann film,1\n@ann,1\n")
     kind = task_class("classification")
     seen, plain = (
         check(

@@ -72,35 +72,6 @@ def test_emojis_become_words_and_other_signs_stay(before, after):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("great:) :-))) =)", "great smiling face smiling face smiling face"),
-        ("no :( :-[ :'(", "no sad face sad face crying face"),
-        ("ha :D XD xDDD ;-)", "ha laughing face laughing face laughing face winking face"),
-        (":P :O :/ :| :-*", "playful face surprised face skeptical face neutral face kissing face"),
-        ("I <3 it </3", "I heart it broken heart"),
-        ("^_^ -_- o_O T_T \\o/", "happy face annoyed face astonished face crying face cheering"),
-        ("\u00af\\_(\u30c4)_/\u00af", "shrug"),
-        (">:(", "angry face"),
-    ],
-)
-def test_emoticons_become_words(before, after):
-    assert only("emoticons")(before) == after
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "https://x.org/a", "User:Dan", "at 12:30", "::: indented", ":[[a link]] :(a remark)",
-        ":* a bullet", "(section 8) (i; a&nbsp;)", "f(x)=[1]", "foo_o_bar", "a <30 b", "xd WXDY",
-        "a -- b --- c", "C:\\dir", "note: Paul", "1:0",
-    ],
-)  # fmt: skip
-def test_what_only_looks_like_an_emoticon_stays(text):
-    assert only("emoticons")(text) == text
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
         ("see http://x.org/a_(b)?c=d#e, please", "see , please"),
         ("(HTTPS://X.ORG/a).", "( )."),
         ("[http://x.org a label]", "[ a label]"),
@@ -202,8 +173,8 @@ def test_letters_digits_and_their_marks_stay_and_nothing_else(before, after):
 
 
 def test_the_study_runs_all_steps_and_may_leave_nothing():
-    text = "I DON'T like @ann's page (see https://x.org/a). \U0001f602 :-) 192.168.1.xxx"
-    assert STUDY(text) == "not like s page see face tears joy smiling face"
+    text = "I DON'T like @ann's page (see https://x.org/a). \U0001f602 192.168.1.xxx"
+    assert STUDY(text) == "not like s page see face tears joy"
     assert STUDY("The ... of!") == STUDY("") == STUDY("\U0001f3fb\u200d\ufe0f\ud800") == ""
 
 
@@ -246,11 +217,11 @@ def test_any_text_goes_through_any_steps(text, steps):
 
 
 def test_steps_run_in_one_order_however_they_are_named():
-    names = ["non-alphanumerics", "urls", "lowercase", "emoticons"]
+    names = ["non-alphanumerics", "urls", "lowercase", "emojis"]
     made = {Cleaning.parse(",".join(order)) for order in itertools.permutations(names)}
-    assert made == {Cleaning(("urls", "emoticons", "lowercase", "non-alphanumerics"))}
+    assert made == {Cleaning(("urls", "emojis", "lowercase", "non-alphanumerics"))}
     (cleaning,) = made
-    assert cleaning("See HTTP://x.org :D") == "see laughing face"
+    assert cleaning("See HTTP://x.org \U0001f600") == "see grinning face"
 
 
 @pytest.mark.parametrize(
@@ -278,11 +249,9 @@ def test_a_cleaning_is_spelt_as_it_is_read_and_kept_step_by_step(given_, spelt):
         ("url", "no step 'url'.*Did you mean 'urls'"),
         ("studie", "Did you mean 'study'"),
         (["urls", "stopwords"], "Did you mean 'stop-words'"),
-        ("urls,none", "none goes with no other name"),
         ("urls,drop-negations", "Add stop-words"),
         (["urls", 5], "give names of steps"),
         (5, "give names of steps"),
-        ({"urls": True}, "give names of steps"),
     ],
 )
 def test_a_misspelt_step_is_refused_with_the_nearest_name(given_, words):

@@ -17,7 +17,6 @@ from filbert.text import learning
 from filbert.text.learning import (
     KINDS,
     LearnOptions,
-    draw,
     learn,
     learn_merges,
     memory_needed,
@@ -207,20 +206,20 @@ def many_words(num_documents: int) -> list[list[str]]:
     ]
 
 
-def test_beyond_the_memory_a_sample_by_document_number_is_learnt_from(monkeypatch):
-    documents = many_words(1000)
-    room = memory_needed("wordpiece", 15_000, 9 * 15_000)
-    monkeypatch.setattr(learning, "MAX_MEMORY", room)
-    found = learnt(documents, size=100)
-    share = found.share
-    assert share.rate == 0.25
-    assert share.num_documents == 1000
-    kept = [n for n in range(1000) if draw("held-out", n) < 0.01]
-    used = [n for n in range(1000) if draw("sample", n) < 0.25 and n not in kept]
-    assert (len(share.held_out), share.used_documents) == (len(kept), len(used))
-    # Hardly a word stands in two documents.
-    assert found.num_words == pytest.approx(50 * len(used), rel=0.01)
-    assert found.num_words <= 15_000
+def test_beyond_the_memory_the_rarest_words_are_dropped(monkeypatch):
+    frequent = [[" ".join(f"word{n % 20}" for n in range(50))]] * 50
+    monkeypatch.setattr(learning, "_WAITING", 100)
+    monkeypatch.setattr(learning, "MAX_MEMORY", memory_needed("wordpiece", 1000, 9 * 1000))
+    found = learnt([*frequent, *many_words(100), *frequent], size=100)
+    assert found.share.dropped_count >= 1
+    assert found.num_words <= 1000
+    # The frequent words were never dropped.
+    counter, _ = learning.count_words(
+        lambda: [*frequent, *many_words(100)],
+        LearnOptions(kind="wordpiece", size=100),
+        progress=lambda what, done: None,
+    )
+    assert {f"word{n}" for n in range(20)} <= counter.counts.keys()
 
 
 MEMORY_SCRIPT = """
@@ -236,7 +235,7 @@ learning.MAX_MEMORY = int(sys.argv[2])
 found = learn(documents, LearnOptions(kind=sys.argv[1], size=300))
 # Not getrusage: its peak includes the process that this one was forked from.
 status = Path("/proc/self/status").read_text()
-print(found.share.rate, 1024 * int(status.split("VmHWM:")[1].split()[0]))
+print(found.share.dropped_count, 1024 * int(status.split("VmHWM:")[1].split()[0]))
 """
 
 
@@ -249,26 +248,25 @@ def test_the_whole_process_stays_within_the_memory_that_was_allowed(kind):
         [sys.executable, "-c", MEMORY_SCRIPT, kind, str(bound)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    rate, peak = map(float, done.stdout.split())
-    assert rate < 1
+    dropped, peak = map(int, done.stdout.split())
+    assert dropped >= 1
     assert peak <= bound
 
 
 def test_one_document_in_a_hundred_is_kept_back_and_never_learnt_from():
     found = learnt(corpus(1000))
     assert 3 <= len(found.share.held_out) <= 20
-    assert len(found.share.held_out) + found.share.used_documents == 1000
+    assert found.share.num_documents == 1000
     assert found.fit.num_words == 24 * len(found.share.held_out)
 
 
 def test_of_two_documents_one_is_kept_back_and_of_one_none():
     two = [["aa bb aa bb"] * 3, ["cc dd cc dd"] * 3]
     found = learnt(two, size=40)
-    assert (len(found.share.held_out), found.share.used_documents) == (1, 1)
+    assert (len(found.share.held_out), found.share.num_documents) == (1, 2)
     assert found.num_words == 2
     assert found.fit.unknown_rate == 1.0
     alone = learnt(two[:1], size=40)
-    assert alone.share.used_documents == 1
     assert alone.fit is None
 
 
@@ -278,10 +276,10 @@ def test_rare_characters_get_no_entry():
     assert found.tokenizer.id_of("x") is None and found.tokenizer.id_of("##b") is not None
 
 
-def test_wrong_input_and_options_are_refused_with_a_sentence(monkeypatch):
+def test_wrong_input_and_options_are_refused_with_a_sentence():
     with pytest.raises(InputError, match="holds no text"):
         learnt([])
-    with pytest.raises(ConfigError, match="--size 20 is too small: 5 special tokens, 1. char"):
+    with pytest.raises(ConfigError, match="--size 20 is too small: 5 special tokens and 1. char"):
         learnt(corpus(50), size=20)
     with pytest.raises(ConfigError, match="--size 100 is too small: 5 special tokens and 256"):
         learnt(corpus(50), "bytebpe", 100)
@@ -291,7 +289,3 @@ def test_wrong_input_and_options_are_refused_with_a_sentence(monkeypatch):
         learnt(corpus(50), "bpe")
     with pytest.raises(ConfigError, match="--min-count is 0"):
         learnt(corpus(50), min_count=0)
-    one = [[" ".join(map(str, range(100_000, 140_000)))]]
-    monkeypatch.setattr(learning, "MAX_MEMORY", memory_needed("wordpiece", 5000, 30_000))
-    with pytest.raises(InputError, match="words of one document need more"):
-        learnt(one)

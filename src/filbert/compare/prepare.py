@@ -15,9 +15,8 @@ from filbert.compare.predictions import is_missing
 from filbert.compare.recipe import Study
 from filbert.data.columns import ColumnNames, recognised
 from filbert.data.labels import Merge, check_names, label_in, label_order, listed
-from filbert.data.near_duplicates import between, near_duplicates
 from filbert.data.records import Row, file_digest
-from filbert.data.splitting import stratified_split
+from filbert.data.splitting import between, near_duplicates, stratified_split
 from filbert.errors import ConfigError, InputError, printable
 from filbert.files import sha256_of, write_atomically
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.near_duplicates import bands_for, between, near_duplicates
 from filbert.data.records import Row
+from filbert.data.splitting import bands_for, between, near_duplicates
 from filbert.data.streams import shown
 from filbert.data.texts import holds_text
 from filbert.errors import InputError, printable

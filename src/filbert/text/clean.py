@@ -2,11 +2,10 @@
 
 They always run in the order of `STEPS`, because each depends on what a later one removes:
 
-    urls              first: an address may hold an emoji, ":/", an IP address or "@name"
+    urls              first: an address may hold an emoji, an IP address or "@name"
     user-names        before IP addresses: on Wikipedia "User:192.0.2.1" is a name
     ip-addresses      while dots and colons are there
-    emojis            before emoticons, which have letters in common with keycaps
-    emoticons         before lowercase: "XD" is a face, "xd" is not
+    emojis            before the signs are removed
     contractions      before the apostrophe and the stop words are removed
     lowercase         before stop words
     stop-words        while "it's" is still one word
@@ -177,7 +176,7 @@ def without_user_names(text: str) -> str:
     return _USER.sub(" ", text) if _USER_SIGNS.search(text) else text
 
 
-# Emojis and emoticons
+# Emojis
 
 # Unicode names that mislead: "black" there means filled, "white" an outline.
 NAMES = {
@@ -247,57 +246,6 @@ def name_of(emoji: str) -> str:
     return " ".join(tidy.split()) or name
 
 
-# Pattern and words of each emoticon: eyes, perhaps a nose, a mouth. No letter or digit may touch
-# it if it would be part of a word, a time or an address.
-_ALONE_BEFORE, _ALONE_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
-_NOSE = r"[-'^o]?"
-EMOTICONS = (
-    (r"¯\\_+\(ツ\)_+/¯", "shrug"),
-    (r"</+3(?!\w)", "broken heart"),
-    (r"(?<!\w)<3+(?!\w)", "heart"),
-    (r"[:=;]['´`]-?\(+", "crying face"),
-    (r"[:=]['´`]-?\)+", "tears of joy"),
-    (r">:-?\(+", "angry face"),
-    (rf"[:=]{_NOSE}[)\]]+", "smiling face"),
-    (r"(?<!\S)\([-^]?[:=](?!\S)", "smiling face"),
-    (rf"{_ALONE_BEFORE};{_NOSE}[)\]]+", "winking face"),
-    # In a wiki a colon indents: ":[[a link]]", ":(a remark)", ":* a bullet" are no faces.
-    (rf"[:=]{_NOSE}[(\[]+(?![\w(\[])", "sad face"),
-    (rf"{_ALONE_BEFORE}[:=;]-?[Dd]+{_ALONE_AFTER}", "laughing face"),
-    (rf"{_ALONE_BEFORE}[Xx]D+{_ALONE_AFTER}", "laughing face"),
-    (rf"{_ALONE_BEFORE}[:=;]-?[Pp]+{_ALONE_AFTER}", "playful face"),
-    (rf"{_ALONE_BEFORE}[:=]-?[Oo]{_ALONE_AFTER}", "surprised face"),
-    (rf"{_ALONE_BEFORE}[:=]-?[Ss]{_ALONE_AFTER}", "confused face"),
-    (rf"{_ALONE_BEFORE}:-?[Xx]{_ALONE_AFTER}", "silent face"),
-    (rf"{_ALONE_BEFORE}[:=]-?[/\\](?![\w/\\])", "skeptical face"),
-    (rf"{_ALONE_BEFORE}[:=]-?\|(?![\w|])", "neutral face"),
-    (r":-\*+", "kissing face"),
-    (r"(?<![\w^])\^[_-]?\^(?![\w^])", "happy face"),
-    (r"(?<![\w-])-_+-(?![\w-])", "annoyed face"),
-    (r"(?<!\w)[oO]_+[Oo](?!\w)", "astonished face"),
-    (r"(?<!\w)(?:T_T|;_;)(?!\w)", "crying face"),
-    (r"\\o/", "cheering"),
-)
-_EMOTICON_WORDS = [words for _, words in EMOTICONS]
-
-
-# One of these is in every emoticon; most texts have none.
-_SIGNS = re.compile(r"[:;=<^\\_]|[xX]D")
-
-
-@lru_cache(maxsize=1)
-def _emoticon() -> re.Pattern[str]:
-    signs = "|".join(f"({sign})" for sign, _ in EMOTICONS)
-    return re.compile(rf"(?=[:;=<>(^\\¯XxoOT-])(?:{signs})")
-
-
-def words_for_emoticons(text: str) -> str:
-    """Replace emoticons such as :-) by words between spaces."""
-    if not _SIGNS.search(text):
-        return text
-    return _emoticon().sub(lambda match: f" {_EMOTICON_WORDS[(match.lastindex or 1) - 1]} ", text)
-
-
 # Steps
 
 # Name of a step -> its description, in the order in which they run.
@@ -306,7 +254,6 @@ STEPS: dict[str, str] = {
     "user-names": "remove names of users and mail addresses",
     "ip-addresses": "remove IP addresses",
     "emojis": "write emojis as words",
-    "emoticons": "write emoticons as words",
     "contractions": "write negative contractions out",
     "lowercase": "make all letters small",
     "stop-words": "remove words such as the, of and is",
@@ -352,19 +299,15 @@ class Cleaning:
                 no cleaning.
 
         Raises:
-            ConfigError: An unknown name (the nearest one is suggested), or "none" with others.
+            ConfigError: An unknown name; the nearest one is suggested.
         """
-        if given is None:
-            return None
-        listed = given.split(",") if isinstance(given, str) else given
+        listed = [] if given is None else given.split(",") if isinstance(given, str) else given
         if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
             raise ConfigError(f"clean is {_short(given)}; give names of steps, such as {STUDY}.")
         named = [part.strip().lower() for name in listed for part in name.split(",")]
-        named = [name for name in named if name]
-        if not named or set(named) == {"none"}:
+        named = [name for name in named if name not in ("", "none")]
+        if not named:
             return None
-        if "none" in named:
-            raise ConfigError("clean: none goes with no other name. Leave it out.")
         steps = list(STEPS) if STUDY in named else []
         steps += [name for name in named if name not in (STUDY, DROP_NEGATIONS)]
         return cls(tuple(steps), keep_negations=DROP_NEGATIONS not in named)
@@ -455,7 +398,6 @@ _WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("emojis", words_for_emojis),
     # After emojis, which contain them; before the steps that read words.
     ("non-alphanumerics", _visible),
-    ("emoticons", words_for_emoticons),
     ("contractions", _written_out),
     ("lowercase", str.lower),
 )

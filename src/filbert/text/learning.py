@@ -45,7 +45,6 @@ _STRETCH = 2**16
 # A longer word is counted as several: one line of four million letters must not take hours.
 LONGEST_WORD = 256
 
-_SMALLEST_SHARE = 2.0**-40
 _SPACED = re.compile(r" *[^ ]+| +")
 
 Documents = Callable[[], Iterable[Sequence[str]]]
@@ -125,110 +124,84 @@ class WordCounter:
                         counts[part] = count
                         self.num_characters += len(part)
 
+    def drop(self, least: int) -> None:
+        """Remove the words that were counted `least` times or less."""
+        self.counts = {word: count for word, count in self.counts.items() if count > least}
+        self.num_characters = sum(map(len, self.counts))
+
 
 @dataclass(slots=True)
 class Share:
     """Which part of a text was counted.
 
     Attributes:
-        rate: The requested share of documents; 1.0 for all.
         num_documents, num_bytes: In the whole text. Bytes are UTF-8, with a line break per line.
-        used_documents, used_bytes: Counted for training.
-        held_out_bytes: Withheld.
         held_out: Numbers of the withheld documents.
+        held_out_bytes: Their bytes.
+        dropped_count: Words that had so few uses were removed while reading, to save memory.
     """
 
-    rate: float
     num_documents: int = 0
     num_bytes: int = 0
-    used_documents: int = 0
-    used_bytes: int = 0
-    held_out_bytes: int = 0
     held_out: list[int] = field(default_factory=list)
+    held_out_bytes: int = 0
+    dropped_count: int = 0
 
 
-def draw(purpose: str, number: int) -> float:
-    """Return a number in [0, 1) that depends only on the arguments."""
-    digest = blake2b(f"0/{purpose}/{number}".encode(), digest_size=8).digest()
+def draw(number: int) -> float:
+    """Return a number in [0, 1) for a document, by which it may be withheld."""
+    digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") / 2.0**64
 
 
 def count_words(
-    documents: Documents, options: LearnOptions, *, progress: Progress
-) -> tuple[WordCounter, Share]:
-    """Count the words of a text, or of the largest sample whose words fit into the memory.
-
-    Document n is in a sample of rate r when `draw("sample", n) < r`; r is halved until the
-    words fit. One document in HELD_OUT_EVERY is withheld, and at least one of two.
-
-    Raises:
-        InputError: There is no text, or no document fits.
-    """
-    rate, lowest = 1.0, None
-    while rate >= _SMALLEST_SHARE:
-        result = _count_sample(documents, options, rate, lowest, progress)
-        if result is None:
-            rate /= 2
-            continue
-        counter, share, smallest = result
-        if not share.held_out and share.num_documents > 1 and lowest is None:
-            lowest = smallest
-        elif share.used_documents:
-            return counter, share
-        elif rate == 1.0:
-            raise InputError("The corpus holds no text. Name files with at least one line.")
-        else:
-            break
-    raise InputError(
-        f"The words of one document need more than {MAX_MEMORY // 2**20:,} MiB. Put blank lines "
-        "between shorter documents."
-    )
-
-
-def _count_sample(
     documents: Documents,
     options: LearnOptions,
-    rate: float,
-    lowest: int | None,
+    *,
     progress: Progress,
-) -> tuple[WordCounter, Share, int] | None:
-    """Read the text once; return None as soon as the words do not fit.
+    held_out: int | None = None,
+) -> tuple[WordCounter, Share]:
+    """Count the words of a text; if they do not fit into the memory, the rarest are dropped.
+
+    One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Args:
-        lowest: The only document to withhold, if no draw was low enough in an earlier reading.
+        documents, options, progress: As for `learn`.
+        held_out: The only document to withhold, if no draw was low enough in an earlier reading.
 
-    Returns:
-        The words, what was counted, and the document with the lowest draw.
+    Raises:
+        InputError: There is no text.
     """
-    counter, share = new_counter(options.kind, cased=options.cased), Share(rate)
-    what = "counting words" if rate == 1.0 else f"counting words, 1/{1 / rate:.0f}"
-    smallest, smallest_draw = 0, 2.0
-
-    def fits() -> bool:
-        needed = memory_needed(options.kind, len(counter.counts), counter.num_characters)
-        return needed <= MAX_MEMORY
-
+    counter, share = new_counter(options.kind, cased=options.cased), Share()
+    lowest = (2.0, 0)
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
         share.num_documents += 1
         share.num_bytes += size
-        progress(what, size)
+        progress("counting words", size)
         if share.held_out_bytes < HELD_OUT_BYTES:
-            lot = draw("held-out", number)
-            if lot < smallest_draw:
-                smallest, smallest_draw = number, lot
-            if lot < 1 / HELD_OUT_EVERY if lowest is None else number == lowest:
+            lot = draw(number)
+            lowest = min(lowest, (lot, number))
+            if lot < 1 / HELD_OUT_EVERY if held_out is None else number == held_out:
                 share.held_out.append(number)
                 share.held_out_bytes += size
                 continue
-        if rate < 1.0 and draw("sample", number) >= rate:
-            continue
-        share.used_documents += 1
-        share.used_bytes += size
-        if counter.add(lines) and not fits():
-            return None
+        if counter.add(lines):
+            _fit_into_memory(counter, share, options.kind)
     counter.settle()
-    return (counter, share, smallest) if fits() else None
+    _fit_into_memory(counter, share, options.kind)
+    if not share.held_out and share.num_documents > 1 and held_out is None:
+        return count_words(documents, options, progress=progress, held_out=lowest[1])
+    if not share.num_documents:
+        raise InputError("The corpus holds no text. Name files with at least one line.")
+    return counter, share
+
+
+def _fit_into_memory(counter: WordCounter, share: Share, kind: str) -> None:
+    # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
+    while memory_needed(kind, len(counter.counts), counter.num_characters) > MAX_MEMORY:
+        share.dropped_count += 1
+        counter.drop(share.dropped_count)
 
 
 # WordPiece and BPE merges.
@@ -495,7 +468,7 @@ class Learned:
     fit: Fit | None
 
 
-# Bytes that the whole process may need; if the words of the text need more, a sample is counted.
+# Bytes that the whole process may need; if the words of the text need more, the rarest are dropped.
 MAX_MEMORY = 2 * 2**30
 
 # Peak bytes of a process that learns: at the start, per different word, and per character of those
@@ -531,7 +504,10 @@ def learn(
         InputError: There is no text.
         ConfigError: An option is out of range.
     """
-    _check(options)
+    if options.kind not in KINDS:
+        raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
+    if options.min_count < 1:
+        raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
     counter, share = count_words(documents, options, progress=progress)
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
@@ -560,13 +536,6 @@ def new_counter(kind: str, *, cased: bool) -> WordCounter:
         SentencePieceModel((("<unk>", 0.0),), 0, b""), lowercase=not cased, keep_accents=cased
     )
     return WordCounter(empty.normalizer, empty.pre_tokenizer, spaced=False)
-
-
-def _check(options: LearnOptions) -> None:
-    if options.kind not in KINDS:
-        raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
-    if options.min_count < 1:
-        raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
@@ -601,12 +570,8 @@ def _learn_wordpiece(
     continuing = ["##" + character for character in alphabet if character in inside]
     specials = SPECIALS["wordpiece"]
     tokens = [*specials, *alphabet, *continuing]
-    _check_size(
-        options,
-        len(tokens),
-        f"{len(specials)} special tokens, {len(alphabet)} characters and the {len(continuing)} of "
-        "them that continue words",
-    )
+    what = f"{len(specials)} special tokens and {len(alphabet)} characters, {len(continuing)} of "
+    _check_size(options, len(tokens), what + "them also inside words,")
     ids = {token: number for number, token in enumerate(tokens)}
     words = []
     for word in sorted(counts):
@@ -657,11 +622,8 @@ def _learn_unigram(
     counts: dict[str, int], alphabet: list[str], options: LearnOptions, progress: Progress
 ) -> Tokenizer:
     specials = SPECIALS["unigram"]
-    _check_size(
-        options,
-        len(specials) + len(alphabet),
-        f"{len(specials)} special tokens and {len(alphabet)} characters",
-    )
+    what = f"{len(specials)} special tokens and {len(alphabet)} characters"
+    _check_size(options, len(specials) + len(alphabet), what)
     pieces = learn_pieces(
         counts,
         alphabet,
@@ -697,9 +659,9 @@ def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
         "corpus": {
             "documents": share.num_documents,
             "bytes": share.num_bytes,
-            "sample_rate": share.rate,
-            "used_documents": share.used_documents,
-            "used_bytes": share.used_bytes,
+            "dropped_count": share.dropped_count,
+            "used_documents": share.num_documents - len(share.held_out),
+            "used_bytes": share.num_bytes - share.held_out_bytes,
             "held_out_documents": len(share.held_out),
             "held_out_bytes": share.held_out_bytes,
             "different_words": learned.num_words,

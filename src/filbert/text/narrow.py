@@ -16,56 +16,6 @@ from filbert.text.tokenizer import Tokenizer, chunked
 _CONTINUATION = "##"
 
 
-def _with_backend(tokenizer: Tokenizer, backend: Backend) -> Tokenizer:
-    return Tokenizer(
-        replace(tokenizer.vocabulary, backend=backend, max_length=tokenizer.max_length, spiece=None)
-    )
-
-
-def _split(backend: Backend, text: str) -> list[str]:
-    """Return the words of a text, normalized."""
-    if backend.normalizer is not None:
-        text = backend.normalizer.normalize_str(text)
-    if backend.pre_tokenizer is None:
-        return [text] if text else []
-    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-
-
-def _longest_matches(tokenizer: Tokenizer, word: str, prefix: str) -> tuple[list[int], bool]:
-    """Return the ids of the longest match first, and whether the whole word was matched.
-
-    Args:
-        tokenizer: WordPiece.
-        word: Without its prefix.
-        prefix: "##" if the word continues another one, else empty.
-    """
-    ids: list[int] = []
-    start = 0
-    while start < len(word):
-        for end in range(len(word), start, -1):
-            number = tokenizer.id_of(prefix + word[start:end])
-            if number is not None:
-                break
-        else:
-            return ids, False
-        ids.append(number)
-        start, prefix = end, _CONTINUATION
-    return ids, True
-
-
-class Use(NamedTuple):
-    """How a text uses a vocabulary.
-
-    Attributes:
-        counts: int64 (V,), how often each entry occurs in the text.
-        tried: Entries that occur in no result but made a word unknown: without them, shorter
-            matches might make the word known.
-    """
-
-    counts: np.ndarray
-    tried: frozenset[int]
-
-
 class Narrowed(NamedTuple):
     """A smaller vocabulary.
 
@@ -78,35 +28,29 @@ class Narrowed(NamedTuple):
     kept: tuple[int, ...]
 
 
-def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> Use:
-    """Count the entries in texts; memory does not grow with them."""
+def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> np.ndarray:
+    """Return how often each entry occurs in texts, int64 (V,); memory does not grow with them."""
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    tried: set[int] = set()
     for chunk in chunked(texts, len):
-        for text, encoding in zip(chunk, tokenizer.encode(chunk), strict=True):
+        for encoding in tokenizer.encode(chunk):
             counts += np.bincount(encoding.input_ids, minlength=len(counts))
-            if tokenizer.kind == "wordpiece" and tokenizer.unk_id in encoding.input_ids:
-                for word in _split(tokenizer.backend, text):
-                    tokens = tokenizer.backend.model.tokenize(word)
-                    if all(token.id == tokenizer.unk_id for token in tokens):
-                        tried.update(_longest_matches(tokenizer, word, "")[0])
-    return Use(counts, frozenset(tried))
+    return counts
 
 
-def useful_entries(tokenizer: Tokenizer, use: Use) -> frozenset[int]:
+def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
     """Return the ids to keep: the entries that occur in the text, and those always required.
 
     Required are the special and added tokens, and the text's letters, so that a word of known
     letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
-    is merged. The text is tokenized as before.
+    is merged. The known words of the text are tokenized as before.
 
     Args:
         tokenizer: Not changed.
-        use: Of its entries.
+        counts: Of its entries, from `count_entries`.
     """
     content = json.loads(tokenizer.backend.to_str())
-    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, use) | use.tried
-    wanted.update(np.flatnonzero(use.counts).tolist())
+    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, counts)
+    wanted.update(np.flatnonzero(counts).tolist())
     parts = _parts(content) if tokenizer.kind == "bytebpe" else {}
     kept: set[int] = set()
     for entry in wanted:
@@ -151,7 +95,10 @@ def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
     expected = {text: new_ids[old] for text, old in old_ids.items() if old in new_ids}
     if backend.get_vocab(with_added_tokens=True) != expected:
         raise FormatError("The tokenizer's added tokens cannot be renumbered.")
-    return Narrowed(_with_backend(tokenizer, backend), kept)
+    vocabulary = replace(
+        tokenizer.vocabulary, backend=backend, max_length=tokenizer.max_length, spiece=None
+    )
+    return Narrowed(Tokenizer(vocabulary), kept)
 
 
 def count_changed(
@@ -189,7 +136,7 @@ def _required(tokenizer: Tokenizer, content: dict[str, Any]) -> Iterator[int]:
         yield scores.index(min(scores))
 
 
-def _letters(tokenizer: Tokenizer, content: dict[str, Any], use: Use) -> set[int]:
+def _letters(tokenizer: Tokenizer, content: dict[str, Any], counts: np.ndarray) -> set[int]:
     """Return the entries of one letter, for the letters of the text."""
     vocab = content["model"]["vocab"]
     ids: dict[str, int] = (
@@ -201,7 +148,7 @@ def _letters(tokenizer: Tokenizer, content: dict[str, Any], use: Use) -> set[int
         return {number for text, number in ids.items() if len(text) == 1}
     letters: set[str] = set()
     for text, number in ids.items():
-        if use.counts[number]:
+        if counts[number]:
             letters.update(text.removeprefix(_CONTINUATION))
     forms = (form for letter in letters for form in (letter, _CONTINUATION + letter))
     return {ids[form] for form in forms if form in ids}
@@ -228,12 +175,9 @@ def _with_parts(entry: int, parts: dict[int, set[int]]) -> set[int]:
     return entries
 
 
-def _trio(merge: str | Sequence[str], prefix: str) -> tuple[str, str, str]:
-    """Return both parts of a merge and the result; tokenizers before 0.20 wrote it as one text.
-
-    `prefix` marks entries that continue a word; mostly it is empty.
-    """
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
+def _trio(merge: Sequence[str], prefix: str) -> tuple[str, str, str]:
+    """Return both parts of a merge and the result; `prefix` marks entries inside words."""
+    left, right = merge
     return left, right, left + right.removeprefix(prefix)
 
 

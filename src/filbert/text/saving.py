@@ -151,8 +151,7 @@ def _wordpiece(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, byt
 def _bytebpe(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
     lines = ["#version: 0.2"]
     for merge in content["model"]["merges"]:
-        # tokenizers wrote a merge as one text before version 0.20.
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        left, right = merge
         if len(f"{left} {right}x".split()) != 2:
             raise FormatError(
                 f"The merge of {printable(left)!r} and {printable(right)!r} cannot be a line of "

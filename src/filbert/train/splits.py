@@ -15,9 +15,8 @@ from filbert.data.columns import recognition_line
 from filbert.data.doctor import UNKNOWN_SHARE, check_rows
 from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
-from filbert.data.near_duplicates import near_duplicates
 from filbert.data.records import Row, file_digest, read_rows
-from filbert.data.splitting import SPLITS, merged_groups, stratified_split
+from filbert.data.splitting import SPLITS, merged_groups, near_duplicates, stratified_split
 from filbert.data.texts import chunks
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class

@@ -81,12 +81,10 @@ def _progress(size: int) -> Progress:
 
 def _warnings(report: dict[str, Any]) -> Iterator[str]:
     corpus = report["corpus"]
-    if corpus["sample_rate"] < 1:
-        share = corpus["used_bytes"] / corpus["bytes"]
+    if corpus["dropped_count"]:
         yield (
-            "The words of the whole text need more than 2 GiB of memory: learned from a sample of "
-            f"{corpus['used_documents']:,} of {corpus['documents']:,} documents, {share:.2%} of "
-            "the bytes."
+            "The words of the whole text need more than 2 GiB of memory: words that had been seen "
+            f"{corpus['dropped_count']:,} times or less were dropped while reading."
         )
     if corpus["rare_characters_left_out"]:
         yield (
