@@ -164,49 +164,50 @@ def freeze(model: Trainable, asked: str | None) -> bool:
 
 
 def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
-    """Numbers of the layers that `keep_layers` names, from 0.
+    """Return the numbers of the layers that `keep_layers` names, from 0.
 
     Args:
-        asked: how many of the first, such as "3"; or numbers and spans between commas, such as
+        asked: How many of the first, such as "3"; or numbers and spans between commas, such as
             "0,2,5" or "0-2,5".
-        num_layers: that there are.
+        num_layers: Number of layers of the model.
 
     Raises:
-        ConfigError: it names none, one that is not there, or one out of order.
+        ConfigError: It names none, one that does not exist, or one out of order.
     """
-    spans = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in asked.split(",")]
-    found: list[int] = []
-    for span in spans:
-        if span is not None:
-            first = int(span[1])
-            # One too many of a span is enough to refuse it.
-            found += range(first, min(int(span[2] or first), max(first, num_layers)) + 1)
-    if len(spans) == 1 and found and "-" not in asked:
-        found = list(range(found[0])) if found[0] <= num_layers else []
-    if None in spans or not found or found != sorted(set(found)) or found[-1] >= num_layers:
+    if re.fullmatch(r"\s*\d{1,9}\s*", asked):
+        layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None
+    else:
+        spans = [_layers_in(part, num_layers) for part in asked.split(",")]
+        layers = None if None in spans else [layer for span in spans for layer in span or ()]
+    if not layers or layers != sorted(set(layers)):
         raise ConfigError(
             f"--keep-layers {asked!r}: give how many of the first layers to keep, 1 to "
             f"{num_layers}, or rising numbers within 0-{num_layers - 1}, such as 0,2-3."
         )
-    return tuple(found)
+    return tuple(layers)
+
+
+def _layers_in(span: str, num_layers: int) -> range | None:
+    """Return the layers of a span such as "3" or "0-7"; None if it is not one of this model."""
+    match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", span)
+    if match is None:
+        return None
+    first, last = int(match[1]), int(match[2] or match[1])
+    return range(first, last + 1) if first <= last < num_layers else None
 
 
 def _parts(asked: str, num_layers: int) -> set[int]:
-    """Numbers of the layers, -1 for the embeddings."""
-    found: set[int] = set()
+    """Return the numbers of the layers that `freeze` names, -1 for the embeddings."""
+    parts: set[int] = set()
     for name in (part.strip() for part in asked.split(",")):
-        span = re.fullmatch(r"(\d+)(?:-(\d+))?", name)
-        if name == "encoder":
-            found |= set(range(-1, num_layers))
-        elif name == "embeddings":
-            found.add(-1)
-        elif span and int(span[1]) <= int(span[2] or span[1]) < num_layers:
-            found |= set(range(int(span[1]), int(span[2] or span[1]) + 1))
-        else:
+        known = {"encoder": range(-1, num_layers), "embeddings": range(-1, 0)}
+        layers = known.get(name, _layers_in(name, num_layers))
+        if layers is None:
             raise ConfigError(
                 f"--freeze {name!r}: give embeddings, encoder, or layers within 0-{num_layers - 1}."
             )
-    return found
+        parts |= set(layers)
+    return parts
 
 
 def reinitialize_top(model: Trainable, num_layers: int) -> None:

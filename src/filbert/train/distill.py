@@ -9,12 +9,10 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from filbert.data.examples import Example, collate
 from filbert.data.labels import listed
@@ -33,7 +31,6 @@ from filbert.losses.student import (
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.model.precision import Precision
 from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
 from filbert.tasks.distillation import (
     LayerDistillation,
@@ -54,7 +51,7 @@ from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
-from filbert.train.splits import Split, tokenise, tokenise_splits
+from filbert.train.splits import tokenise, tokenise_splits
 from filbert.train.state import digest_of
 
 # Entries of a task that `calibrate` sets; the student is calibrated on its own dev rows.
@@ -404,7 +401,12 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for name, split in splits.items():
         if name != "train":
-            outputs = _exact_outputs(pair.teacher, split)
+            outputs = run_model(
+                pair.teacher.model,
+                split.examples,
+                max_tokens=pair.teacher.max_tokens,
+                precision=pair.teacher.precision,
+            )
             metrics[name] = task.metrics(split.gold, task.decode(outputs, split.examples))
     teacher = _describe(chosen.teacher, _model_of(pair.teacher))
     path = Path(chosen.teacher)
@@ -438,14 +440,3 @@ def _describe(name: str, model: Model) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "vocab_size": config.vocab_size,
     }
-
-
-def _exact_outputs(teacher: Predictor, split: Split) -> Sequence[Tensor]:
-    """Compute the outputs of the teacher in float32, for the final metrics."""
-    model = _model_of(teacher)
-    if next(model.parameters()).dtype != torch.float32:
-        assert teacher.checkpoint is not None
-        head, model = model.head, teacher.checkpoint.build().to(teacher.device)
-        model.head = head if teacher.checkpoint.head is None else model.head
-    precision = Precision("float32", "final metrics")
-    return run_model(model, split.examples, max_tokens=teacher.max_tokens, precision=precision)
