@@ -43,11 +43,20 @@ from runs import add_results_options, append, machine
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import chunks, read_texts, text_of
-from filbert.inference.bulk import Answers, Vectors, Work, carry_out, local_engine, unfinished
+from filbert.data.texts import characters_in, chunks, read_texts, text_of
+from filbert.inference.bulk import (
+    Answers,
+    Entry,
+    Vectors,
+    Work,
+    answers_here,
+    carry_out,
+    pending_chunks,
+    unfinished,
+)
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
-from filbert.text.tokenizer import characters_in
+from filbert.tasks.rows import read_task_rows
 from sides.agreement import cosines
 
 # Rows that are looked at beside the same text alone.
@@ -67,7 +76,7 @@ class Memory:
     def __init__(self) -> None:
         self.marks: list[float] = []
 
-    def done(self, rows: int, truncated: int) -> None:
+    def done(self, entry: Entry) -> None:
         self.marks.append(memory_of("self"))
 
     @property
@@ -93,9 +102,11 @@ def through_the_verb(work: Work, source: Path, folder: Path) -> tuple[float, flo
     start = time.perf_counter()
     rows: Iterable[Row] = read_texts(str(source), ColumnNames())
     if isinstance(work, Answers):
-        rows = work.predictor.known_task().read(source, ColumnNames(), labelled=False)
+        task = work.predictor.known_task()
+        rows = read_task_rows(task, source, ColumnNames(), labelled=False)
     with unfinished(folder / "v.npy", work, is_resumable=True, overwrite=True) as output:
-        carry_out(work, rows, output, engine=local_engine(work), on_part=memory.done)
+        pending = pending_chunks(rows, (), size_of=work.size_of, limit=work.limit)
+        carry_out(answers_here(work, pending), output, memory.done)
     return time.perf_counter() - start, memory.growth
 
 

@@ -191,12 +191,6 @@ def lose_answers(folder: Path) -> None:
     os.truncate(folder / "answers", (folder / "answers").stat().st_size - 10)
 
 
-def damage_answers(folder: Path) -> None:
-    content = bytearray((folder / "answers").read_bytes())
-    content[len(content) * 5 // 8] ^= 1  # in the third of four chunks
-    (folder / "answers").write_bytes(content)
-
-
 def lose_journal(folder: Path) -> None:
     (folder / "journal.jsonl").unlink()
 
@@ -207,7 +201,6 @@ def lose_journal(folder: Path) -> None:
         (tear_answers, 256),
         (tear_journal, 192),
         (lose_answers, 192),
-        (damage_answers, 128),
         (lose_journal, 0),
     ],
 )
@@ -220,7 +213,7 @@ def test_whatever_a_kill_tears_the_next_run_makes_the_same_bytes(
     done = call(*command(way, model, source, folder, "--resume"))
     assert done.status == 0, done.err
     assert (f"continuing after {kept} rows" in done.err) == (kept > 0)
-    assert ("are damaged" in done.err) == (tear in (lose_answers, damage_answers))
+    assert ("are damaged" in done.err) == (tear is lose_answers)
     (path,) = folder.iterdir()
     assert path.read_bytes() == whole(call, way, model, source, tmp_path / "whole")
 
@@ -265,7 +258,9 @@ def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp
     source = write(tmp_path / "rows.csv", texts(10_000))
     process = start(command("predict", model, source, tmp_path))
     journal = tmp_path / "answers.jsonl.unfinished" / "journal.jsonl"
-    while process.poll() is None and not journal.exists():
+    while process.poll() is None and not (
+        journal.exists() and journal.read_bytes().count(b"\n") > 1
+    ):
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
@@ -341,7 +336,9 @@ def test_contradictory_options_are_refused_before_a_model_is_loaded(call, tmp_pa
     out = tmp_path / "v.npy"
     both = call("embed", "nowhere", source, "--out", out, "--resume", "--overwrite")
     assert "Give one" in both.err
-    assert "local, ray" in call("embed", "nowhere", source, "--out", out, "--engine", "spark").err
+    assert (
+        "'local', 'ray'" in call("embed", "nowhere", source, "--out", out, "--engine", "spark").err
+    )
     assert "--engine ray" in call("embed", "nowhere", source, "--out", out, "--workers", 2).err
 
 

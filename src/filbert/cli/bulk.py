@@ -11,10 +11,9 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from filbert.cli.arguments import Backend, Device, MaxLength, MaxTokens, Precision
@@ -22,17 +21,16 @@ from filbert.cli.flags import STDIO
 from filbert.cli.output import output, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
-from filbert.data.texts import holds_text
 from filbert.errors import ConfigError
 from filbert.text.tokenizer import Text
 from filbert.train.log import progress_bar
+from filbert.train.options import check_choice, check_range
 
 if TYPE_CHECKING:
-    from filbert.inference.bulk import Engine, Job, Output, Work
+    from filbert.inference.bulk import Entry, Job, Output, Work
     from filbert.inference.predictor import Predictor
     from filbert.text.tokenizer import Tokenizer
 
-ENGINES = ("local", "ray")
 # Seconds between two lines if no terminal shows a bar, and of a run whose speed is printed.
 _BETWEEN_LINES = 60
 _SPEED_AFTER = 10
@@ -68,12 +66,12 @@ class BulkFlags:
 
 def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
     """Refuse contradicting options and missing files before a model is loaded."""
-    if flags.engine not in ENGINES:
-        raise ConfigError(f"--engine {flags.engine!r} is not one of {', '.join(ENGINES)}.")
+    check_choice("--engine", flags.engine, ("local", "ray"))
+    check_range(flags, ("workers",), "be at least 1", lambda n: n >= 1)
     if flags.workers is not None and flags.engine != "ray":
         raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
-    if flags.workers is not None and flags.workers < 1:
-        raise ConfigError(f"--workers is {flags.workers}; it must be at least 1.")
+    if flags.engine == "ray" and not is_regular(source):
+        raise ConfigError("--engine ray reads the rows in another process. Give a file.")
     if not is_stream(out):
         refuse_own_source(source, out)
     if flags.resume and flags.overwrite:
@@ -103,62 +101,52 @@ def is_regular(source: str) -> bool:
 
 
 def work_through(
-    job: Job,
-    work: Work,
-    rows: Iterable[Row],
-    flags: BulkFlags,
-    *,
-    verb: str,
-    source: str,
-    out: str | None,
+    job: Job, work: Work, flags: BulkFlags, *, verb: str, source: str, out: str | None
 ) -> None:
     """Answer all rows of a file.
 
     Args:
-        job: The work as other processes get it.
+        job: The work as other processes get it, and the rows.
         work: The same in this process.
-        rows: Rows of the file.
         flags: Options that `check_options` accepted.
         verb: Name for the progress bar.
         source: The file, for its number of rows.
         out: Where the answers go.
     """
-    from filbert.inference.bulk import carry_out
+    from filbert.inference.bulk import answers_here, carry_out, pending_chunks
 
     with (
-        _answers(out, work, flags, source=source) as answers,
-        Counts(verb, work.predictor.max_length, _expected(source)) as counts,
-        _engine(flags, job, work, counts, ahead=is_regular(source)) as engine,
+        _output(out, work, flags, source=source) as output,
+        Counts(verb, work.predictor.max_length, source) as counts,
     ):
-        for entry in answers.entries:
-            counts.resumed(entry.rows, entry.truncated)
-        read = counts.rows(rows, work.sequences)
-        carry_out(work, read, answers, engine=engine, on_part=counts.done)
+        for entry in output.entries:
+            counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
+        if flags.engine == "ray":
+            from filbert.inference.ray import answers_on_ray
 
+            parts = answers_on_ray(job, work, tuple(output.entries), flags.workers)
+        else:
+            rows, done = job.rows(), tuple(output.entries)
+            pending = pending_chunks(rows, done, size_of=work.size_of, limit=work.limit)
+            ahead = is_regular(source)
+            parts = answers_here(work, pending, on_share=counts.share, ahead=ahead)
 
-def _engine(
-    flags: BulkFlags, job: Job, work: Work, counts: Counts, *, ahead: bool
-) -> AbstractContextManager[Engine]:
-    if flags.engine == "ray":
-        from filbert.inference.ray import on_ray
+        def count(entry: Entry) -> None:
+            counts.done(entry.rows, entry.empty, entry.truncated)
 
-        return on_ray(job, work, flags.workers)
-    from filbert.inference.bulk import local_engine
-
-    return nullcontext(local_engine(work, counts.share, ahead=ahead))
+        carry_out(parts, output, count)
 
 
 @contextmanager
-def _answers(out: str | None, work: Work, flags: BulkFlags, *, source: str) -> Iterator[Output]:
+def _output(out: str | None, work: Work, flags: BulkFlags, *, source: str) -> Iterator[Output]:
     from filbert.inference.bulk import Stream, unfinished
 
     if is_stream(out):
         with output(out) as stream:
             yield Stream(stream)
         return
-    assert out is not None
     with unfinished(
-        Path(out),
+        Path(out or ""),
         work,
         is_resumable=is_regular(source),
         resume=flags.resume,
@@ -189,37 +177,33 @@ def answer_texts(
         source: The file, for its number of rows.
         out: Where the lines go.
     """
-    with (
-        Counts(verb, predictor.max_length, _expected(source)) as counts,
-        output(out) as stream,
-    ):
-        counted = counts.rows(rows, lambda row: [row.values["text"]])
-        texts = (check(row.values["text"], predictor.tokenizer, row.where) for row in counted)
-        for answer in run(texts, counts):
-            counts.done(1, answer["truncated"])
+    with Counts(verb, predictor.max_length, source) as counts, output(out) as stream:
+
+        def texts() -> Iterator[str]:
+            for row in rows:
+                counts.num_empty += not row.values["text"].strip()
+                yield check(row.values["text"], predictor.tokenizer, row.where)
+
+        for answer in run(texts(), counts):
+            counts.done(1, 0, answer["truncated"])
             stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
             yield answer
 
 
-def _expected(source: str) -> Callable[[int], int | None]:
-    """Return a function from the rows read so far to the number of all rows, None if unknown."""
-    return expected_rows(source) if is_regular(source) else lambda rows: None
-
-
 class Counts:
-    """Counts rows, empty and truncated texts as they pass; shows progress and a summary.
+    """Counts answered, empty and truncated rows; shows progress and a summary.
 
     Args:
         verb: Name for the progress bar.
         max_length: Tokens that a text is truncated to.
-        expected: Returns the number of all rows from the rows read so far, None if unknown.
+        source: The file, from which the number of its rows is estimated.
     """
 
-    def __init__(self, verb: str, max_length: int, expected: Callable[[int], int | None]) -> None:
+    def __init__(self, verb: str, max_length: int, source: str) -> None:
         self.max_length = max_length
-        self.num_rows = self.num_empty = self.num_emptied = 0
-        self.num_answered = self.num_truncated = self.num_resumed = 0
-        self._verb, self._expected = verb, expected
+        self.num_rows = self.num_empty = self.num_truncated = self.num_resumed = 0
+        self._verb = verb
+        self._expected = ExpectedRows(source) if is_regular(source) else None
         self._progress = progress_bar("seen")
         self._bar = self._progress.add_task(verb, total=None, seen="")
         self._start = self._last_line = time.monotonic()
@@ -228,49 +212,32 @@ class Counts:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._progress.stop()
-        if error is None:
+        if kind is None:
             for line in self._summary():
                 print(line, file=sys.stderr)
 
-    def rows(self, rows: Iterable[Row], sequences: Callable[[Row], list[Text]]) -> Iterator[Row]:
-        """Yield the same rows, counted."""
-        for row in rows:
-            self.num_rows += 1
-            texts = sequences(row)
-            if not any("".join(text).strip() for text in texts):
-                self.num_emptied += holds_text(row)
-                self.num_empty += not holds_text(row)
-            yield row
-
-    def resumed(self, rows: int, truncated: int) -> None:
-        """Count rows that an earlier run has answered."""
-        self.num_resumed += rows
-        self.done(rows, truncated)
-
-    def done(self, rows: int, truncated: int) -> None:
-        """Count answered rows."""
-        before, self.num_answered = self.num_answered, self.num_answered + rows
+    def done(self, rows: int, empty: int, truncated: int, *, is_resumed: bool = False) -> None:
+        """Count answered rows; `is_resumed`: by an earlier run."""
+        before, self.num_rows = self.num_rows, self.num_rows + rows
+        self.num_resumed += rows if is_resumed else 0
+        self.num_empty += empty
         self.num_truncated += truncated
-        if rows > 1 or before // 256 < self.num_answered // 256:
-            self._show(self.num_answered)
+        if rows > 1 or before // 256 < self.num_rows // 256:
+            self._show(self.num_rows)
 
     def share(self, rows: int, share: float) -> None:
         """Show that this share of the next `rows` rows is answered."""
-        self._show(self.num_answered + int(rows * share))
+        self._show(self.num_rows + int(rows * share))
 
     def _rate(self, answered: int) -> float:
         """Return rows per second, without those that an earlier run has answered."""
         return (answered - self.num_resumed) / max(time.monotonic() - self._start, 1e-9)
 
     def _show(self, answered: int) -> None:
-        total, rate = self._expected(self.num_rows), self._rate(answered)
+        total = None if self._expected is None else self._expected.after(self.num_rows)
+        rate = self._rate(answered)
         seen = f"{rate:,.0f} rows/s"
         self._progress.update(self._bar, completed=answered, total=total, seen=seen)
         now = time.monotonic()
@@ -287,12 +254,10 @@ class Counts:
         seconds = time.monotonic() - self._start
         if seconds >= _SPEED_AFTER:
             if self.num_resumed:
-                lines[0] += f", {self.num_answered - self.num_resumed:,} of them"
-            lines[0] += f" in {_minutes(seconds)}, {self._rate(self.num_answered):,.0f} rows/s"
+                lines[0] += f", {self.num_rows - self.num_resumed:,} of them"
+            lines[0] += f" in {_minutes(seconds)}, {self._rate(self.num_rows):,.0f} rows/s"
         if self.num_empty:
             lines.append(f"{self.num_empty:,} of them hold an empty text")
-        if self.num_emptied:
-            lines.append(f"cleaning leaves nothing of {self.num_emptied:,} of them")
         if self.num_truncated:
             lines.append(
                 f"{self.num_truncated:,} of them are longer than {self.max_length} tokens "

@@ -1,104 +1,87 @@
-"""The engine over many machines: a Ray Data pipeline whose workers answer numbered chunks.
+"""Bulk work over many machines: a Ray Data pipeline from chunks of rows to their answers.
 
-    places 0, 1, 2 ...  ->  the chunk at that place, answered  ->  the parts, in order
+    rows of the file  ->  chunks  ->  answered chunks, in order
 
-Ray Data moves only the places and the answers. An actor next to the driver holds the chunks until
-the driver has their answers, so whatever Ray repeats after the loss of a worker or a machine finds
-its chunk again: that costs time and no rows. The actor never holds more chunks than the workers
-need, so memory is bounded however long the file is.
+One task on the driver's machine reads the rows; workers with a model each answer the chunks; this
+process writes the answers. Ray repeats what a lost worker or machine had in work, and limits how
+many chunks are in memory.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import pickle
-import sys
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import torch
 
 from filbert.errors import ConfigError, FilbertError, RunError, install_hint
-from filbert.files import available_cores
-from filbert.inference.bulk import Chunk, ChunkResult, Engine, Job, Work, model_digest
+from filbert.inference.bulk import Entry, Job, Part, Work, answer, model_digest, pending_chunks
 
 log = logging.getLogger(__name__)
 
 # Chunks that a worker holds: one in work, one being tokenised.
 _CHUNKS_PER_WORKER = 2
-# How often a chunk is given to a worker before it counts as the reason why workers die.
+# How often a lost worker is started again, and its chunk repeated.
 _TRIES = 4
 # Other work may leave the cluster, or machines join it.
 _PLACING_SECONDS = 600
-_PART = pa.schema(
-    {
-        "number": pa.int64(),
-        "num_rows": pa.int64(),
-        "num_truncated": pa.int64(),
-        "digest": pa.string(),
-        "content": pa.large_binary(),
-    }
-)
 
 
-@contextmanager
-def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]:
-    """The engine on the running Ray cluster, else on one that lasts as long as the block.
+def answers_on_ray(
+    job: Job, work: Work, done: Sequence[Entry], workers: int | None = None
+) -> Generator[Part, None, None]:
+    """Answer the chunks that are not done, on the cluster of RAY_ADDRESS or on this machine.
 
     Args:
         job: What the workers do.
         work: The same, in this process.
+        done: Finished chunks.
         workers: How many; one per machine, or per GPU, when not given.
 
     Raises:
         ConfigError: Ray is not installed, the cluster is too small or busy, or a machine has
             another model of that name.
+        RunError: The cluster failed.
+        FilbertError: A row is wrong; the answers before it have been given.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: at least one is needed.")
-    with cluster(workers) as ray:
-        on_gpu = work.predictor.device.type == "cuda"
-        workers, threads = sizes(machines(ray.nodes()), workers, on_gpu)
+    with _cluster(workers) as ray:
+        predictor = work.predictor
+        on_gpu = predictor.device.type == "cuda"
+        resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        workers, threads = placing(resources, workers, on_gpu=on_gpu)
         log.info("on the cluster: workers %s, threads of each %s", workers, threads)
-        # On the driver's machine, so that it is lost only with the driver.
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
-        pending = ray.remote(num_cpus=0, scheduling_strategy=here)(PendingChunks).remote()
-        settled = job.with_precision(work.predictor.number_format)
+        if job.loading.get("precision") == "auto" and job.loading.get("backend") == "torch":
+            # Otherwise another machine could choose another one.
+            loading = {**job.loading, "precision": predictor.number_format}
+            job = replace(job, loading=loading)
         parts = _pipeline(
-            (settled, threads, model_digest(work.predictor), pending),
+            ray,
+            partial(_chunk_tables, job.rows, done, work.size_of, work.limit),
+            (job, threads, model_digest(predictor)),
             workers=workers,
             threads=threads,
             on_gpu=on_gpu,
         )
-        try:
-            yield lambda chunks: _answers(ray, pending, parts, chunks, (workers, threads))
-        finally:
-            ray.kill(pending)
-
-
-# The cluster
+        tables = parts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        with _translated_errors(ray), closing(iter(tables)) as ordered:
+            for table in ordered:
+                part = pickle.loads(table["part"][0].as_py())  # noqa: S301 - our own worker's
+                if isinstance(part, FilbertError):
+                    raise part
+                yield part
 
 
 @contextmanager
-def cluster(workers: int | None) -> Iterator[Any]:
-    """The module ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine.
-
-    Args:
-        workers: Number of workers that a new cluster must hold.
-
-    Raises:
-        ConfigError: Ray is not installed.
-    """
+def _cluster(workers: int | None) -> Iterator[Any]:
+    """The module ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine."""
     try:
         import ray
         import ray.data
@@ -108,146 +91,77 @@ def cluster(workers: int | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not os.environ.get("RAY_ADDRESS"):
         # By default Ray's workers give way to everything else on the machine.
         options["_system_config"] = {"worker_niceness": 0}
         cores = max(available_cores(), workers or 1)
         options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
-    with _quiet_core():
-        ray.init(**options)
+    ray.init(**options)
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-@contextmanager
-def _quiet_core() -> Iterator[None]:
-    """Drop what Ray's core writes past Python: warnings of what Ray Data does on purpose."""
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    sys.stderr.flush()
-    before = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
+def placing(
+    resources: Sequence[dict[str, float]], workers: int | None, *, on_gpu: bool
+) -> tuple[int, int]:
+    """Workers, and the CPU threads of each, so that all of them find a place.
 
-
-class Machine(NamedTuple):
-    """What a machine of the cluster has for workers: whole cores, and GPUs."""
-
-    cores: int
-    gpus: int
-
-
-def machines(nodes: Sequence[dict[str, Any]]) -> list[Machine]:
-    """The machines that can work: Ray goes on listing dead ones, and a head may lend no core."""
-    resources = (node.get("Resources", {}) for node in nodes if node.get("Alive"))
-    every = (Machine(int(own.get("CPU", 0)), int(own.get("GPU", 0))) for own in resources)
-    return [machine for machine in every if machine.cores]
-
-
-def sizes(there: Sequence[Machine], workers: int | None, on_gpu: bool) -> tuple[int, int]:
-    """Workers, and the CPU threads of each: the most with which all of them can be placed.
-
-    A worker's threads are on one machine, so the sum of the cores does not count.
+    Args:
+        resources: "CPU" and "GPU" of each machine; those without a core do not work.
+        workers: As asked for.
+        on_gpu: Each worker needs a GPU.
 
     Raises:
-        ConfigError: So many cannot be placed.
+        ConfigError: So many workers cannot be placed.
     """
-
-    def places(threads: int) -> int:
-        slots = ((machine.cores // threads, machine.gpus) for machine in there)
-        return sum(min(slot) if on_gpu else slot[0] for slot in slots)
-
-    if workers is None:
-        workers = places(1) if on_gpu else len(there)
-    most = max((machine.cores for machine in there), default=0)
-    threads = next((t for t in range(most, 0, -1) if places(t) >= workers), 0)
-    if workers < 1 or not threads:
-        cores = ", ".join(str(machine.cores) for machine in there) or "none"
-        gpus = sum(machine.gpus for machine in there)
+    kind = "GPU" if on_gpu else "CPU"
+    cores = [int(own.get("CPU", 0)) for own in resources if own.get("CPU") and own.get(kind)]
+    places = sum(int(own.get(kind, 0)) for own in resources if own.get("CPU"))
+    count = workers or (places if on_gpu else len(cores))
+    # The workers of a machine share its cores; the smallest machine decides.
+    threads = min(cores, default=0) // max(1, -(-count // max(1, len(cores))))
+    if not threads or (on_gpu and count > places):
         raise ConfigError(
-            f"The Ray cluster has {len(there)} machines (cores of each: {cores}) and {gpus} GPUs, "
-            f"too few for {max(workers, 1)} workers on {'GPUs' if on_gpu else 'CPUs'}. Start it "
-            "larger, or give fewer --workers."
+            f"The Ray cluster has {len(cores)} machines with {places} {kind}s, too few for "
+            f"{max(count, 1)} workers. Start it larger, or give fewer --workers."
         )
-    return workers, threads
+    return count, threads
 
 
-# The pipeline
+def _chunk_tables(rows: Any, done: Sequence[Entry], size_of: Any, limit: int) -> Iterator[pa.Table]:
+    """The pending chunks, one a table; last, a wrong row's error, after all that come before it."""
+    try:
+        for chunk in pending_chunks(rows(), done, size_of=size_of, limit=limit):
+            yield _table(chunk)
+    except FilbertError as error:
+        yield _table(error)
 
 
-class PendingChunks:
-    """An actor with the chunks that have no answers yet, as bytes; tasks cannot ask the driver."""
-
-    def __init__(self) -> None:
-        self._chunks: dict[int, bytes] = {}
-        self._tries: Counter[int] = Counter()
-        self._count, self._is_whole = 0, False
-        self._changed = asyncio.Condition()
-
-    async def put(self, chunk: bytes | None) -> None:
-        """Put a chunk at the next place, from 0 on; None means that no more will come."""
-        async with self._changed:
-            if chunk is None:
-                self._is_whole = True
-            else:
-                self._chunks[self._count] = chunk
-                self._count += 1
-            self._changed.notify_all()
-
-    async def has(self, place: int) -> bool:
-        """Whether a chunk ever came to this place; waits until that is certain."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: place < self._count or self._is_whole)
-            return place < self._count
-
-    async def chunk(self, place: int) -> bytes | None:
-        """The chunk at a place, where it stays; None when too many workers have had it."""
-        self._tries[place] += 1
-        return self._chunks[place] if self._tries[place] <= _TRIES else None
-
-    async def answered(self, place: int) -> None:
-        """Drop a chunk: the driver has its answers."""
-        del self._chunks[place], self._tries[place]
+def _table(value: Any) -> pa.Table:
+    return pa.table({"part": pa.array([pickle.dumps(value)], pa.large_binary())})
 
 
-class Worker:
+class _Worker:
     """A model in a process of Ray's. It is loaded at the first call, also after a restart."""
 
-    def __init__(self, job: Job, threads: int, digest: str, pending: Any) -> None:
-        self._job, self._threads, self._digest, self._pending = job, threads, digest, pending
+    def __init__(self, job: Job, threads: int, digest: str) -> None:
+        self._job, self._threads, self._digest = job, threads, digest
         self._work: Work | None = None
-        self._loading, self._encoding, self._answering = Lock(), Lock(), Lock()
+        self._loading, self._answering = Lock(), Lock()
 
-    def __call__(self, places: pa.Table) -> pa.Table:
-        """The parts of the chunks at these places; called in two threads, so that one chunk is
-        tokenised while another is answered.
-        """
-        parts = [asdict(self._part(place)) for place in places["place"].to_pylist()]
-        return pa.Table.from_pylist(parts, _PART)
-
-    def _part(self, place: int) -> ChunkResult:
-        import ray
-
-        packed = ray.get(self._pending.chunk.remote(place))
-        if packed is None:
-            raise RunError(
-                f"The workers that got one chunk were lost {_TRIES} times, so it is given up. Is "
-                "there enough memory for a model in each? Try fewer --workers or a smaller "
-                "--max-tokens."
-            )
-        chunk: Chunk = pickle.loads(packed)  # noqa: S301 - our own driver's
+    def __call__(self, chunks: pa.Table) -> pa.Table:
+        """Answer a chunk; two threads call it, so that the next one is tokenised meanwhile."""
+        chunk = pickle.loads(chunks["part"][0].as_py())  # noqa: S301 - our own driver's
+        if isinstance(chunk, FilbertError):
+            return chunks
         work = self._opened()
-        with self._encoding:
-            examples = work.encode(chunk)
+        examples = work.encode(chunk)
         with self._answering:
-            return work.answer(chunk, examples, lambda num_tokens: None)
+            return _table(answer(work, chunk, examples))
 
     def _opened(self) -> Work:
         with self._loading:
@@ -263,21 +177,15 @@ class Worker:
             return self._work
 
 
-def places_of(pending: Any) -> Iterator[pa.Table]:
-    """Numbers from 0 on, one a table, as the chunks come; the same when read again."""
-    import ray
-
-    place = 0
-    while ray.get(pending.has.remote(place)):
-        yield pa.table({"place": [place]})
-        place += 1
-
-
-def _pipeline(worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bool) -> Any:
-    """The parts of the pending chunks, as a Ray Data set of one row a block.
+def _pipeline(
+    ray: Any, read: Any, worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bool
+) -> Any:
+    """The parts in order, as a Ray Data set of one row a block.
 
     Args:
-        worker: Arguments of `Worker`.
+        ray: The module.
+        read: Returns the tables of pending chunks.
+        worker: Arguments of `_Worker`.
         workers: How many.
         threads: Of each.
         on_gpu: Each of them needs a GPU.
@@ -285,6 +193,7 @@ def _pipeline(worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bo
     from ray import data
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     context = data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
@@ -296,22 +205,25 @@ def _pipeline(worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bo
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
-    class Places(Datasource):  # type: ignore[misc]
+    class PendingChunks(Datasource):  # type: ignore[misc]
         def estimate_inmemory_data_size(self) -> None:
             return None
 
         def get_read_tasks(self, parallelism: int, *others: Any, **named: Any) -> list[Any]:
             unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None)
-            return [ReadTask(partial(places_of, worker[-1]), unknown)]
+            return [ReadTask(read, unknown)]
 
+    # The file need not be on other machines.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     with data.DataContext.current(context):
-        places = data.read_datasource(
-            Places(),  # type: ignore[no-untyped-call]
+        chunks = data.read_datasource(
+            PendingChunks(),  # type: ignore[no-untyped-call]
             override_num_blocks=1,
             num_cpus=0,
+            ray_remote_args={"scheduling_strategy": here},
         )
-        return places.map_batches(
-            Worker,
+        return chunks.map_batches(
+            _Worker,
             fn_constructor_args=worker,
             batch_size=None,
             batch_format="pyarrow",
@@ -323,50 +235,14 @@ def _pipeline(worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bo
             ),
             num_cpus=threads,
             num_gpus=1 if on_gpu else None,
+            max_restarts=_TRIES,
+            max_task_retries=_TRIES,
         )
 
 
-def _answers(
-    ray: Any, pending: Any, parts: Any, chunks: Iterator[Chunk], size: tuple[int, int]
-) -> Generator[ChunkResult, None, None]:
-    """The parts in order; no more chunks are sent out than the workers need.
-
-    A chunk that waits for its turn after a slower one keeps its place, so memory stays bounded.
-    """
-    bad: list[FilbertError] = []
-
-    def put() -> None:
-        try:
-            chunk = next(chunks, None)
-        # A bad row: the chunks before it are still answered.
-        except FilbertError as error:
-            bad.append(error)
-            chunk = None
-        ray.get(pending.put.remote(None if chunk is None else pickle.dumps(chunk)))
-
-    with _translated_errors(ray, *size):
-        for _ in range(2 * _CHUNKS_PER_WORKER * size[0]):
-            put()
-        tables = parts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-        with closing(iter(tables)) as ordered:
-            for place, table in enumerate(ordered):
-                (part,) = table.to_pylist()
-                yield ChunkResult(**part)
-                ray.get(pending.answered.remote(place))
-                put()
-    if bad:
-        raise bad[0]
-
-
 @contextmanager
-def _translated_errors(ray: Any, workers: int, threads: int) -> Iterator[None]:
-    """Turn the exceptions of Ray into ours.
-
-    Raises:
-        FilbertError: What a worker raised.
-        ConfigError: The workers found no place for a long time.
-        RunError: The cluster failed.
-    """
+def _translated_errors(ray: Any) -> Iterator[None]:
+    """Turn the exceptions of Ray into ours."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
@@ -375,12 +251,11 @@ def _translated_errors(ray: Any, workers: int, threads: int) -> Iterator[None]:
         raise
     except ray.exceptions.GetTimeoutError as error:
         raise ConfigError(
-            f"After {_PLACING_SECONDS // 60} minutes the Ray cluster has found no place for "
-            f"{workers} workers of {threads} threads: other work holds its cores. Wait for that to "
-            "end, or give fewer --workers."
+            f"After {_PLACING_SECONDS // 60} minutes the Ray cluster has found no place for the "
+            "workers: other work holds its cores. Wait for that to end, or give fewer --workers."
         ) from error
     except ray.exceptions.RayError as error:
         raise RunError(
-            f"The Ray cluster failed ({type(error).__name__}). Look at its machines, then continue "
-            "with --resume."
+            f"The Ray cluster failed ({type(error).__name__}). Look at its machines and their "
+            "memory, then continue with --resume."
         ) from error

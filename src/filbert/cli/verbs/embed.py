@@ -68,9 +68,8 @@ def embed(
     from filbert.inference.bulk import Job, Vectors
 
     make = partial(Vectors, kind=kind, pooling=pooling, normalize=normalize, layers=numbers)
-    job = Job(model, flags.loading, make)
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )
-    rows = read_texts(file, names)
-    work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)
+    job = Job(model, flags.loading, make, partial(read_texts, file, names))
+    work_through(job, job.open(), flags, verb="embed", source=file, out=out)

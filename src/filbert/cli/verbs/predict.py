@@ -49,16 +49,14 @@ def predict(
             "--keep-columns reads the rows twice, which a stream cannot. Give a file."
         )
 
-    from filbert.inference.bulk import Answers, Job, with_kept
+    from filbert.inference.bulk import Answers, Job, task_rows
+    from filbert.inference.predictor import Predictor
     from filbert.inference.stored_task import columns_of_training
-    from filbert.tasks.rows import read_task_rows
 
     loading = flags.loading | {"null_threshold": null_threshold}
-    job = Job(model, loading, partial(Answers, kind=kind))
-    work = job.open()
-    warn_of_int8(work.predictor)
-    names = columns_of_training(work.predictor.checkpoint, file, columns_of(columns))
-    rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
-    if keep:
-        rows = with_kept(rows, names.read(file, required=(), extra=keep))
-    work_through(job, work, rows, flags, verb="predict", source=file, out=out)
+    predictor = Predictor.load(model, packed=True, **loading)
+    warn_of_int8(predictor)
+    names = columns_of_training(predictor.checkpoint, file, columns_of(columns))
+    rows = partial(task_rows, predictor.known_task(), file, names, keep)
+    job = Job(model, loading, partial(Answers, kind=kind), rows)
+    work_through(job, job.make(predictor), flags, verb="predict", source=file, out=out)
