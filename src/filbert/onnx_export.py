@@ -406,9 +406,8 @@ def choose_float_layers(
         )
     digest = file_digest(data)
     examples = _sample(exact, data, names)
-    ranked = sensitivities(model, examples)
-    worst = [layer.name for layer in ranked]
-    kept = sensitive_layers(model, examples, target=TARGET, ranked=ranked)
+    worst = list(sensitivities(model, examples))
+    kept = sensitive_layers(model, examples, target=TARGET, ranked=worst)
     facts: dict[str, Any] = {
         "layers": len(worst),
         "cosine_of_all": mean_cosine(model, quantized(model), examples),

@@ -21,7 +21,12 @@ def text(tmp_path) -> Path:
 def test_the_table_counts_what_was_made(tmp_path, text, vocab, capsys):
     corpus(str(text), tokenizer=str(vocab), out=tmp_path / "out", workers=1)
     said = " ".join(capsys.readouterr().out.split())
-    for part in ("documents 2", "duplicate documents 1", "MB/s per worker", f"corpus: {tmp_path}"):
+    for part in (
+        "documents 2",
+        "duplicate documents 1",
+        "megabytes per second per worker",
+        f"corpus: {tmp_path}",
+    ):
         assert part in said
     assert "cuts" not in said
 

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.cli.flags import files_last
-from filbert.cli.main import app
+from filbert.cli.main import command_app
 from filbert.cli.verbs.check import split_names
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("line", "files"),
     [
-        (
-            "check --task classification --label-columns a,b train.csv dev.csv --json",
-            "check --task classification --label-columns a,b --json -- train.csv dev.csv",
-        ),
-        ("check --task x --labels=a,b t.csv", "check --task x --labels=a,b -- t.csv"),
-        (
-            "check --task x train.csv --label-columns a,b dev.csv",
-            "check --task x train.csv --label-columns a,b -- dev.csv",
-        ),
-        (
-            "predict --out x M --choice-columns e0,e1 rows.csv",
-            "predict --out x M --choice-columns e0,e1 -- rows.csv",
-        ),
-        ("predict M --choice-columns e0,e1 -", "predict M --choice-columns e0,e1 -- -"),
-        # Whether these are names or files, nobody can tell: they go on with the list.
-        ("check --labels a b c.csv", None),
-        # No list; a list of something else than names; no files.
-        ("check --json a,b.csv c.csv --task x", None),
-        ("shrink M --out o --vocabulary-from a.txt b.txt", None),
-        ("finetune --label-columns a,b c --task x", None),
+        ("check --task x --label-columns a,b train.csv dev.csv --json", ("train.csv", "dev.csv")),
+        ("check --task x --label-columns=a,b train.csv dev.csv", ("train.csv", "dev.csv")),
+        ("check --task x --label-columns a --label-columns b t.csv", ("t.csv",)),
     ],
 )
-def test_files_behind_a_list_between_commas_are_files(given, wanted):
-    tokens = given.split()
-    assert files_last(app[tokens[0]], tokens) == tuple((wanted or given).split())
+def test_files_may_follow_a_list_of_names(line, files):
+    verb, *words = line.split()
+    _, bound, _ = command_app([verb]).parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments["files"] == files
+    options = bound.arguments["options"]
+    assert ",".join(options.label_columns) == "a,b"
 
 
 def test_files_of_one_name_are_told_apart():

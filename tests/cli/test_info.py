@@ -35,7 +35,7 @@ def test_it_tells_how_the_model_came_to_be(model, capsys):
     info(str(model))
     text = " ".join(capsys.readouterr().out.split())
     assert "trained on train.csv" in text
-    assert "test roc_auc" in text
+    assert "roc_auc" in text
 
 
 def test_a_strangers_file_does_not_steer_the_terminal(model, tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_a_folder_is_written_that_loads_and_says_how_it_was_made(kind, text, tmp
 def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, capsys):
     vocab((text,), out=tmp_path / "v", kind="wordpiece", size=500)
     done = capsys.readouterr()
-    for words in ("unknown rate", "pieces per word", "entries used", "tokens per byte", "ships;"):
+    for words in ("unknown rate", "pieces per word", "used share", "tokens per byte", "ships;"):
         assert words in done.out
     assert "of 500 entries. Give more text" in done.err
 

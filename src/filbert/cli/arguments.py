@@ -14,8 +14,9 @@ from filbert.train.options import LabelledFileOptions
 
 if TYPE_CHECKING:
     _LabelledFileFlags = Any
+    _ColumnFlags = Any
 else:
-    _LabelledFileFlags = flags_of(LabelledFileOptions)
+    _LabelledFileFlags, _ColumnFlags = flags_of(LabelledFileOptions), flags_of(ColumnNames)
 
 # Models.
 ModelName = Annotated[str, Parameter(help="folder, built-in name or Hub id.")]
@@ -62,7 +63,7 @@ Separator = Annotated[
     str | None,
     Parameter(help='character between the fields of a CSV or TSV file, such as ";".'),
 ]
-Columns = Annotated[ColumnNames | None, Parameter(name="*")]
+Columns = Annotated[_ColumnFlags | None, Parameter(name="*")]
 LabelledFile = Annotated[_LabelledFileFlags | None, Parameter(name="*")]
 TASKS = "classification, regression, tagging, span_qa, multiple_choice or embedding."
 

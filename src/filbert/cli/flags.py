@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from filbert.errors import InputError
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
     from filbert.data.columns import ColumnNames
     from filbert.train.options import Option
 
 STDIO = "-"
 # cyclopts reads a lone - as a misspelt flag, so `main` passes this instead.
 _DISGUISED = "(standard input or output)"
-# Flags that read better than the option they set: "as" is no name in Python.
-SHORT_FLAGS = {"--as": "--merge-as"}
 
 
 def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
@@ -53,12 +49,19 @@ def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
 
 
 def _flag_type(option: Option) -> Any:
-    """Return the type of an option; one that is on by default gets a flag --no-NAME."""
-    if option.default is not True:
-        return option.type
+    """Return the type of an option with what the parser has to know about it."""
     from cyclopts import Parameter
 
-    return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
+    from filbert.train.options import NAME_LISTS
+
+    if option.default is True:
+        return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
+    if option.name in NAME_LISTS:
+        # Names stand between commas, so that a file may follow.
+        return Annotated[option.type, Parameter(consume_multiple=False)]
+    if option.name == "merge_as":  # "as" is no name in Python.
+        return Annotated[option.type, Parameter(name=("--merge-as", "--as"))]
+    return option.type
 
 
 def disguised(token: str) -> str:
@@ -81,48 +84,14 @@ def undisguised(value: Any) -> Any:
     return value
 
 
-def unabbreviated(token: str) -> str:
-    """Return a word of the command line with a short flag written out: --as NAME, --as=NAME."""
-    flag, equals, value = token.partition("=")
-    return SHORT_FLAGS.get(flag, flag) + equals + value
-
-
-def files_last(app: App, tokens: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line with the words after a list of names at its end: `--labels a,b FILE`.
-
-    A list takes all words up to the next flag. A list with commas is complete; what follows is a
-    file or a model, if the verb of `app` takes one.
-    """
-    from filbert.train.options import NAME_LISTS
-
-    lists = {f"--{name.replace('_', '-')}" for name in NAME_LISTS}
-    if "--" in tokens or not any("," in token for token in tokens):
-        return tuple(tokens)
-    if all(argument.index is None for argument in app.assemble_argument_collection()):
-        return tuple(tokens)
-    first, last, is_complete = list[str](), list[str](), False
-    for before, token in zip(["", *tokens], tokens, strict=False):
-        flag, _, value = token.partition("=")
-        if token.startswith("-") and token != STDIO:
-            is_complete = flag in lists and "," in value
-        elif is_complete:
-            last.append(token)
-            continue
-        else:
-            is_complete = before in lists and "," in token
-        first.append(token)
-    return (*first, "--", *last) if last else tuple(first)
-
-
-def columns_of(given: ColumnNames | None) -> ColumnNames:
+def columns_of(given: Any) -> ColumnNames:
     """Return the names of columns, with lists between commas split."""
     from filbert.data.columns import ColumnNames
     from filbert.train.options import NAME_LISTS, names_of
 
-    names = given or ColumnNames()
-    given_lists = {name: getattr(names, name, None) for name in NAME_LISTS}
-    lists: dict[str, Any] = {k: names_of(v) for k, v in given_lists.items() if v is not None}
-    return replace(names, **lists)
+    names = vars(given) if given else {}
+    lists = {k: names_of(names[k]) for k in NAME_LISTS if names.get(k) is not None}
+    return ColumnNames(**names | lists)
 
 
 def typed_text(given: str) -> str:

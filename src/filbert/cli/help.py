@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
 from cyclopts import App
+from cyclopts.completion import ShellDetectionError, detect_shell
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 
@@ -72,26 +72,6 @@ def _name(entry: HelpEntry) -> str:
 
 Shell = Literal["bash", "zsh", "fish"]
 
-# Below the user's home folder: where each shell looks by default, or after the lines of `_NEXT`.
-_PLACES = {
-    "bash": ".local/share/bash-completion/completions/filbert",
-    "zsh": ".zsh/completions/_filbert",
-    "fish": ".config/fish/completions/filbert.fish",
-}
-_NEXT = {
-    "bash": (
-        "New bash windows load it if the package bash-completion is installed.\n"
-        "If it is not, add this line to ~/.bashrc:\n"
-        "  source {path}"
-    ),
-    "zsh": (
-        "Add these lines to ~/.zshrc if they are missing, and open a new window:\n"
-        "  fpath=({folder} $fpath)\n"
-        "  autoload -Uz compinit && compinit"
-    ),
-    "fish": "New fish windows load it.",
-}
-
 
 def completion_command(app: App) -> Callable[..., None]:
     """Return the command that installs the completion script of `app`."""
@@ -102,25 +82,22 @@ def completion_command(app: App) -> Callable[..., None]:
         Parameters
         ----------
         shell:
-            by default the one that $SHELL names.
+            by default the one that runs this command.
         out:
             file to write; by default the place where the shell looks for it.
         """
-        name = Path(os.environ.get("SHELL", "")).name if shell is None else shell
-        if name not in get_args(Shell):
-            raise ConfigError("$SHELL names none of these shells. Add --shell bash, zsh or fish.")
-        path = (out or Path.home() / _PLACES[name]).absolute()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        script = app.generate_completion(shell=cast(Shell, name))
-        path.write_text(_with_file_names(script, cast(Shell, name)), encoding="utf-8")
-        print(f"Wrote {path}")
-        if out is None:
-            print(_NEXT[name].format(path=path, folder=path.parent))
+        try:
+            kind: Any = shell or detect_shell()
+        except ShellDetectionError as error:
+            raise ConfigError("Which shell? Add --shell bash, zsh or fish.") from error
+        path = app.install_completion(shell=kind, output=out, add_to_startup=out is None)
+        path.write_text(_with_file_names(path.read_text("utf-8"), kind), encoding="utf-8")
+        print(f"Wrote {path}. Open a new window to use it.")
 
     return install_completion
 
 
-def _with_file_names(script: str, shell: Shell) -> str:
+def _with_file_names(script: str, shell: str) -> str:
     """Return a completion script that offers file names for every value.
 
     cyclopts offers them only for the type `Path`. A model may be a file, a folder or a name, so its

@@ -15,6 +15,7 @@ from filbert.tasks.base import Prediction, Task
 # Labels of the largest confusion matrix, its width without the names of rows, and the confusions
 # that are listed for more labels.
 _MATRIX_LABELS, _WIDTH, _CONFUSIONS = 12, 56, 10
+_RATES = ("precision", "recall", "f1")
 
 
 def print_labels(
@@ -23,61 +24,54 @@ def print_labels(
     """Print precision, recall and F1 of every label, their means, and which labels are confused."""
     spec = task.spec
     by_label: dict[str, dict[str, Any]] = metrics.get("per_label") or {}
-    names = list(spec.labels or ())
     is_single = spec.labels_are_classes and not spec.multilabel
-    wanted, given = np.zeros(0, int), np.zeros(0, int)
+    pairs: list[tuple[str, str]] = []
     if is_single:
-        wanted = np.asarray(gold, int)
-        given = np.array([names.index(answer["label"]) for answer in predictions])
-        occurring = np.union1d(wanted, given)
-        by_label = {names[n]: label_metrics(wanted == n, given == n) for n in occurring}
+        names = list(spec.labels or ())
+        answers = (str(answer["label"]) for answer in predictions)
+        pairs = list(zip((names[number] for number in gold), answers, strict=True))
+        wanted, given = (np.array(side, object) for side in zip(*pairs, strict=True))
+        occurring = [name for name in names if name in wanted or name in given]
+        by_label = {name: label_metrics(wanted == name, given == name) for name in occurring}
     if not by_label:
         return
-    rates = ("precision", "recall", "f1")
-    table = np.array([[found[rate] for rate in rates] for found in by_label.values()])
-    support = np.array([found["support"] for found in by_label.values()])
+    table = np.array([[label[rate] for rate in _RATES] for label in by_label.values()])
+    support = np.array([label["support"] for label in by_label.values()])
     rows: list[list[str | Text]] = [
         [label, *(f"{value:.3f}" for value in values), f"{count:,}"]
         for label, values, count in zip(by_label, table, support, strict=True)
     ]
-    means = (
-        {"macro mean": None, "weighted mean": support} if support.sum() else {"macro mean": None}
-    )
-    for name, weights in means.items():
-        mean = np.average(table, axis=0, weights=weights)
-        rows.append([Text(name, style="bold"), *(f"{v:.3f}" for v in mean), f"{support.sum():,}"])
-    unit = "rows" if spec.labels_are_classes else "entities"
+    for name, weights in {"macro mean": None, "weighted mean": support}.items():
+        if weights is None or support.sum():
+            mean = np.average(table, axis=0, weights=weights)
+            cells = [*(f"{value:.3f}" for value in mean), f"{support.sum():,}"]
+            rows.append([Text(name, style="bold"), *cells])
     print()
-    print_table(["label", *rates, unit], rows, texts=[0])
-    if is_single and len(by_label) > 1:
+    unit = "rows" if spec.labels_are_classes else "entities"
+    print_table(["label", *_RATES, unit], rows, texts=[0])
+    if len(by_label) > 1 and pairs:
         print()
-        _print_confusions([names.index(label) for label in by_label], names, wanted, given)
+        _print_confusions(list(by_label), pairs)
 
 
-def _print_confusions(
-    numbers: Sequence[int], names: Sequence[str], wanted: np.ndarray, given: np.ndarray
-) -> None:
+def _print_confusions(labels: list[str], pairs: Sequence[tuple[str, str]]) -> None:
     """Print the confusion matrix, or for many labels the most frequent confusions."""
-    counts = [[int(np.sum((wanted == n) & (given == m))) for m in numbers] for n in numbers]
-    labels = [names[n] for n in numbers]
+    counts = {pair: 0 for pair in ((a, b) for a in labels for b in labels)}
+    for pair in pairs:
+        counts[pair] += 1
     if len(labels) > _MATRIX_LABELS:
-        pairs = [
-            (count, labels[n], labels[m])
-            for n, row in enumerate(counts)
-            for m, count in enumerate(row)
-            if count and n != m
-        ]
-        pairs.sort(key=lambda pair: -pair[0])
-        shown = [[gold, answer, f"{count:,}"] for count, gold, answer in pairs[:_CONFUSIONS]]
-        if shown:
-            print_table(["most confused: label", "predicted", "rows"], shown, texts=[0, 1])
+        wrong = [(pair, count) for pair, count in counts.items() if count and pair[0] != pair[1]]
+        wrong.sort(key=lambda one: -one[1])
+        rows = [[*pair, f"{count:,}"] for pair, count in wrong[:_CONFUSIONS]]
+        print_table(["most confused: label", "predicted", "rows"], rows, texts=[0, 1])
         return
-    heads = labels
-    if sum(map(len, labels)) + len(labels) > _WIDTH:
-        heads = [str(number) for number in range(1, len(labels) + 1)]
-        labels = [f"{number} {label}" for number, label in zip(heads, labels, strict=True)]
-    rows: list[list[str | Text]] = [
-        [label, *(Text(f"{c:,}", style="bold" if n == m else "") for m, c in enumerate(row))]
-        for n, (label, row) in enumerate(zip(labels, counts, strict=True))
+    is_wide = sum(map(len, labels)) + len(labels) > _WIDTH
+    heads = [str(number) for number in range(1, len(labels) + 1)] if is_wide else labels
+    matrix: list[list[str | Text]] = [
+        [
+            f"{head} {label}" if is_wide else label,
+            *(Text(f"{counts[label, o]:,}", style="bold" if o == label else "") for o in labels),
+        ]
+        for head, label in zip(heads, labels, strict=True)
     ]
-    print_table(["label \\ predicted", *heads], rows, texts=[0])
+    print_table(["label \\ predicted", *heads], matrix, texts=[0])

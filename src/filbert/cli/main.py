@@ -16,9 +16,8 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.flags import disguised, files_last, unabbreviated, undisguised
+from filbert.cli.flags import disguised, undisguised
 from filbert.cli.help import completion_command, print_panel, shown_default
-from filbert.cli.output import refuse_stdout
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.train.options import keys_of_tables
@@ -56,10 +55,6 @@ NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
-# Their --out may be -; other verbs write a folder, or several files.
-TO_STDOUT = (
-    "predict", "embed", "fill", "score", "inspect", "explain",
-)  # fmt: skip
 # Their first argument is a recipe: a TOML file, or the name of a built-in one.
 RECIPE_VERBS = ("pretrain", "distill")
 # This verb reads its recipe and the tables in it itself.
@@ -164,7 +159,6 @@ def launch(
     path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
     if known:
         refuse_fractions(command_app(path), flags_with_values(tokens[len(path) :]))
-        tokens = files_last(command_app(path), tokens)
     if recipe is not None:
         # Under the verb's name: otherwise cyclopts would read a key such as "corpus" as a verb.
         content = without_overruled(_flat_recipe(recipe, tokens[0]), tokens)
@@ -173,12 +167,9 @@ def launch(
         for name in reversed(path):
             content = {name: content}
         app.config = (Dict(content, source=str(recipe)),)
-    written = tuple(disguised(unabbreviated(token)) for token in tokens)
+    written = tuple(map(disguised, tokens))
     command, bound, _ = app.parse_args(written, exit_on_error=False, print_error=False)
-    given = {name: undisguised(value) for name, value in bound.arguments.items()}
-    if known and tokens[0] not in TO_STDOUT:
-        refuse_stdout(given)
-    bound.arguments.update(given)
+    bound.arguments.update({name: undisguised(value) for name, value in bound.arguments.items()})
     return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
 
 

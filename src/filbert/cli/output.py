@@ -6,9 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -119,16 +118,6 @@ def refuse_own_source(source: str, out: str | None) -> None:
         raise ConfigError(
             f"--out {out} is the file that is read. Name another, or it would be lost."
         )
-
-
-def refuse_stdout(given: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if the folder to write is named -."""
-    for name in ("out", "target"):
-        for holder in (given, *(vars(v) for v in given.values() if is_dataclass(v))):
-            if str(holder.get(name)) == STDIO:
-                raise ConfigError(
-                    f"- is standard output, and a folder is written here. Name one as {name}."
-                )
 
 
 def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:

@@ -423,8 +423,8 @@ class Unfinished:
 
     def start(self, entries: Sequence[Entry] = ()) -> None:
         """Keep the answers of these entries that are on the disk, and drop all others."""
-        size, start = self._answers.seek(0, os.SEEK_END), len(self.work.beginning)
         self.entries = list(entries)
+        size, start = self._answers.seek(0, os.SEEK_END), len(self.work.beginning)
         while self.entries and start + sum(entry.size for entry in self.entries) > size:
             self.entries.pop()
         self._answers.truncate(start + sum(e.size for e in self.entries) if self.entries else 0)
@@ -441,7 +441,8 @@ class Unfinished:
         if self.is_resumable:
             self._answers.flush()
             os.fsync(self._answers.fileno())
-            self.entries.append(entry)
+        self.entries.append(entry)
+        if self.is_resumable:
             with (self.folder / JOURNAL).open("a", encoding="utf-8") as journal:
                 journal.write(json.dumps(entry._asdict()) + "\n")
                 journal.flush()
@@ -506,12 +507,12 @@ def unfinished(
                 folder.rmdir()
             raise
         file = Unfinished(folder, work, is_resumable=is_resumable)
-        file.start(entries)
-        if damaged := sum(entry.rows for entry in entries) - file.num_rows:
-            say(f"{damaged:,} rows of the unfinished run are damaged; they are answered again.")
-        if entries:
-            say(f"continuing after {file.num_rows:,} rows.")
         try:
+            file.start(entries)
+            if damaged := sum(entry.rows for entry in entries) - file.num_rows:
+                say(f"{damaged:,} rows of the unfinished run are damaged; they are answered again.")
+            if entries:
+                say(f"continuing after {file.num_rows:,} rows.")
             yield file
             file.finish(out)
         except BaseException:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import Example
@@ -23,18 +22,6 @@ from filbert.model.encoder import DENSE, Encoder, Layer
 from filbert.model.heads import Model
 from filbert.model.int8 import LEAST, QuantizedLinear
 from filbert.model.precision import Precision
-
-
-class Sensitivity(NamedTuple):
-    """What a layer alone costs.
-
-    Attributes:
-        name: as `dense_layers` has it.
-        cosine: mean over examples between their vectors with and without this layer in int8.
-    """
-
-    name: str
-    cosine: float
 
 
 def dense_layers(model: Model) -> list[str]:
@@ -91,87 +78,77 @@ def sensitive_layers(
     examples: Sequence[Example],
     *,
     target: float = 0.999,
-    ranked: Sequence[Sensitivity] | None = None,
+    ranked: Sequence[str] | None = None,
 ) -> list[str]:
-    """The layers to `keep`, so that vectors stay as near to the exact ones as asked.
+    """Choose the layers to `keep`, so that vectors stay as near to the exact ones as asked.
 
-    Layers are ranked by what each alone costs; the worst are kept, as many as it takes; their
-    number is found by halving.
+    The layers that cost most alone are kept; their number is found by halving.
 
     Args:
         model: float32.
-        examples: what the model will see; some tens are enough.
-        target: wanted mean cosine between mean-pooled vectors, in (0, 1).
-        ranked: what `sensitivities` has found, where that is known.
+        examples: What the model will read; some tens are enough.
+        target: Mean cosine to reach between mean-pooled vectors, in (0, 1).
+        ranked: The result of `sensitivities`, where it is known.
 
     Returns:
-        Names, the worst first; [] where int8 everywhere meets the target, and all of them where
+        Names, the worst first; [] where int8 everywhere reaches the target, and all of them where
         only that does.
 
     Raises:
-        ConfigError: as `quantized`; no examples, or a target out of range.
+        ConfigError: As `quantized`; no examples, or a target out of range.
     """
     if not 0 < target < 1:
         raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
     exact = _vectors(model, examples)
-    if ranked is None:
-        ranked = sensitivities(model, examples)
-    worst = [layer.name for layer in ranked]
+    worst = list(sensitivities(model, examples) if ranked is None else ranked)
 
     def is_enough(num_kept: int) -> bool:
-        if num_kept == len(worst):
-            return True
         other = quantized(model, keep=worst[:num_kept])
-        return _cosine(exact, _vectors(other, examples)) >= target
+        return _cosine(exact, other, examples) >= target
 
-    low, high = 0, len(worst)
     if is_enough(0):
         return []
+    low, high = 0, len(worst)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     return worst[:high]
 
 
-def sensitivities(
-    model: Model,
-    examples: Sequence[Example],
-) -> list[Sensitivity]:
-    """Every dense layer with what it alone costs in int8, the worst first.
+def sensitivities(model: Model, examples: Sequence[Example]) -> dict[str, float]:
+    """Measure the mean cosine of vectors with and without each dense layer alone in int8.
 
-    Args:
-        model: float32.
-        examples: what the model will see.
+    Returns:
+        Cosines by name of the layer, the worst first.
 
     Raises:
-        ConfigError: as `quantized`; no examples.
+        ConfigError: As `quantized`; no examples.
     """
     _check(model)
-    exact = _vectors(model, examples)
-    found = []
+    exact, cosines = _vectors(model, examples), {}
     for name in dense_layers(model):
         other = _with(model, _quantized_layers(model, {name}), shared=True)
-        found.append(Sensitivity(name, _cosine(exact, _vectors(other, examples))))
-    return sorted(found, key=lambda layer: layer.cosine)
+        cosines[name] = _cosine(exact, other, examples)
+    return dict(sorted(cosines.items(), key=lambda pair: pair[1]))
 
 
 def mean_cosine(first: Model, second: Model, examples: Sequence[Example]) -> float:
-    """Mean over examples between the mean-pooled vectors that two models give them."""
-    return _cosine(_vectors(first, examples), _vectors(second, examples))
+    """Mean over examples between the mean-pooled vectors of two models."""
+    return _cosine(_vectors(first, examples), second, examples)
+
+
+def _cosine(exact: Tensor, other: Model, examples: Sequence[Example]) -> float:
+    return float(F.cosine_similarity(exact, _vectors(other, examples)).mean())
 
 
 def _check(model: Model, keep: Collection[str] = ()) -> None:
     if model.device.type != "cpu":
-        raise ConfigError(
-            f"Int8 is for processors, and this model is on {model.device}. Use bf16 there."
-        )
+        raise ConfigError(f"Int8 is for CPUs, and this model is on {model.device}. Use bf16 there.")
     names = dense_layers(model)
     for name in keep:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"There is no layer {name!r} to keep; they are {names[0]} to {names[-1]}.{hint}"
+                f"There is no layer {name!r} to keep; they are {names[0]} to {names[-1]}."
             )
 
 
@@ -203,7 +180,7 @@ def _with(model: Model, others: Mapping[nn.Module, nn.Module], *, shared: bool) 
 
 
 def _vectors(model: Model, examples: Sequence[Example]) -> Tensor:
-    """The mean of every sequence's last hidden states, float32 (S, H)."""
+    """The mean of every sequence's last hidden states, float64 (S, H)."""
     if not examples:
         raise ConfigError("No examples to compare precisions on; give some tens of texts.")
     vectors = run_vectors(
@@ -214,8 +191,4 @@ def _vectors(model: Model, examples: Sequence[Example]) -> Tensor:
         max_tokens=default_max_tokens(model.device),
         precision=Precision("float32", "the model's layers are in their own formats"),
     )
-    return torch.from_numpy(np.stack(vectors))
-
-
-def _cosine(first: Tensor, second: Tensor) -> float:
-    return float(torch.nn.functional.cosine_similarity(first.double(), second.double()).mean())
+    return torch.from_numpy(np.stack(vectors)).double()

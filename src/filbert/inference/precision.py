@@ -84,14 +84,7 @@ def pack_layers(model: Model | SessionModel) -> int:
 
 
 class MetricChange(NamedTuple):
-    """One metric in two precisions.
-
-    Attributes:
-        name: of the metric.
-        exact: its value before.
-        other: its value after.
-        whole: the most that it can be: 1, or 100 of a task that counts in percent.
-    """
+    """One metric in two precisions; `whole` is the most that it can be, such as 1 or 100."""
 
     name: str
     exact: float
@@ -100,7 +93,7 @@ class MetricChange(NamedTuple):
 
     @property
     def loss(self) -> float:
-        """By how much `other` is worse; below zero where it is better."""
+        """By how much `other` is worse; negative where it is better."""
         less_is_better = self.name in _NOT_SHARES
         return self.other - self.exact if less_is_better else self.exact - self.other
 
@@ -111,13 +104,13 @@ class MetricChange(NamedTuple):
 
 
 class PrecisionLoss(NamedTuple):
-    """How the metrics of a task move.
+    """How the metrics of a task change.
 
     Attributes:
-        changes: the metrics that both have, in the order asked for.
-        lost: shares and correlations that were defined before and are not any more.
-        largest_change: of one of them, up or down, as a share of the whole; 0 without any.
-        worst: of the shares and correlations among them the one that loses most; None without any.
+        changes: Of the metrics that both have.
+        worst: Of the shares and correlations among them the one that loses most; None without any.
+        lost: Shares and correlations that are no longer defined.
+        largest_change: Of one of them, up or down, as a share of the whole; 0 without any.
     """
 
     changes: tuple[MetricChange, ...]
@@ -126,13 +119,10 @@ class PrecisionLoss(NamedTuple):
     largest_change: float = 0.0
 
     def fault(self, limit: float) -> str | None:
-        """What is beyond a limit, a sentence without its full stop; None if nothing is.
-
-        Args:
-            limit: by how much a share or correlation may fall, such as 0.005.
+        """Why a limit such as 0.005 is exceeded, without a full stop; None if it is not.
 
         Raises:
-            ConfigError: there is none that the limit could be about.
+            ConfigError: There is no share or correlation that the limit could be about.
         """
         if self.lost:
             return f"{self.lost[0]} is no longer defined, as when all answers are the same"
@@ -149,21 +139,16 @@ class PrecisionLoss(NamedTuple):
         return f"{fall}, and --max-loss allows {limit}"
 
     def check(self, limit: float, what: str, precision: str = "float32") -> None:
-        """Make sure that no share or correlation falls by more than `limit`.
+        """Raise a ConfigError that begins with `what` if the limit is exceeded.
 
         Args:
-            limit: such as 0.005.
-            what: begins the message: what was compared.
-            precision: that of the other metrics.
-
-        Raises:
-            ConfigError: one does, or there is none.
+            limit: By how much a share or correlation may fall.
+            what: What was compared.
+            precision: Of the other metrics.
         """
         if fault := self.fault(limit):
-            way = ""
-            if precision == "int8":
-                way = " filbert convert --to int8 chooses layers that stay float32."
-            raise ConfigError(f"{what}: {fault}.{way}")
+            advice = " filbert convert --to int8 chooses layers that stay float32."
+            raise ConfigError(f"{what}: {fault}.{advice if precision == 'int8' else ''}")
 
 
 def precision_loss(
@@ -176,33 +161,18 @@ def precision_loss(
     """Compare metrics of the same model on the same rows.
 
     Args:
-        exact: the metrics in float32, or in what it is compared with.
-        other: in the other precision.
-        names: the metrics that count, a task's `metric_names`; one that is undefined in `exact` is
-            left out.
-        whole: the most that they can be, `TaskSpec.metric_scale`.
+        exact: The metrics in float32, or in what it is compared with.
+        other: In the other precision.
+        names: The metrics that count, a task's `metric_names`.
+        whole: The most that they can be, `TaskSpec.metric_scale`.
     """
-    changes = tuple(
-        MetricChange(name, exact[name], other[name], whole)
-        for name in names
-        if None not in (exact.get(name), other.get(name))
-    )
+    both = [name for name in names if None not in (exact.get(name), other.get(name))]
+    changes = tuple(MetricChange(name, exact[name], other[name], whole) for name in both)
+    defined = [name for name in names if name not in _NOT_SHARES and _is_defined(exact.get(name))]
+    lost = tuple(name for name in defined if not _is_defined(other.get(name)))
     # NaN is neither above nor below a limit, and the result of max depends on its position.
-    shares = [
-        change
-        for change in changes
-        if change.name not in _NOT_SHARES
-        and _is_defined(change.exact)
-        and _is_defined(change.other)
-    ]
+    shares = [one for one in changes if one.name in defined and one.name not in lost]
     worst = max(shares, key=lambda change: change.share, default=None)
-    lost = tuple(
-        name
-        for name in names
-        if name not in _NOT_SHARES
-        and _is_defined(exact.get(name))
-        and not _is_defined(other.get(name))
-    )
     largest = max((abs(change.share) for change in shares), default=0.0)
     return PrecisionLoss(changes, worst, lost, largest)
 

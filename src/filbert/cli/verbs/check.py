@@ -19,9 +19,7 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from filbert.data.doctor import Problem, Report, SplitReport
-    from filbert.tasks.base import Task, TaskOptions
-    from filbert.text.tokenizer import Tokenizer
+    from filbert.data.findings import Problem, Report, SplitReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
@@ -57,21 +55,35 @@ def check(
         with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1;
         by default 0.8.
     """
-    _check(files, task, similarity, near_duplicates=near_duplicates, max_length=max_length)
+    from filbert.tasks.base import check_name, task_class
+
+    check_name(task)
+    if similarity is not None and not near_duplicates:
+        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
+    if max_length is not None and max_length < 3:
+        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
+    if files.count(STDIO) > 1:
+        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
+    for file in files:
+        if file != STDIO:
+            require_file(file, once=True)
 
     from rich.console import Console
 
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
-    from filbert.tasks.base import task_class
-    from filbert.tasks.rows import row_check
+    from filbert.tasks.rows import RowCheck
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})
-    checked: Task = task_class(task).from_options(data.task, data.columns)
+    checked = task_class(task).from_options(data.task, data.columns)
     tokenizer = None
     if model is not None:
-        tokenizer, checked = _as_model_reads(model, checked, data.task)
+        # torch is only imported for a model.
+        from filbert.inference.stored_task import as_model_reads
+
+        keeps = data.task.clean is not None
+        tokenizer, checked = as_model_reads(model, checked, keeps_cleaning=keeps)
         max_length = max_length or tokenizer.max_length
     threshold = NEAR_THRESHOLD if similarity is None else similarity
     with progress_bar() as bar:
@@ -89,36 +101,6 @@ def check(
     return 2 if report.worst == "error" else 0
 
 
-def _as_model_reads(model: str, task: Task, given: TaskOptions) -> tuple[Tokenizer, Task]:
-    # torch is only imported for a model.
-    from filbert.inference.stored_task import as_model_reads
-
-    return as_model_reads(model, task, keeps_cleaning=given.clean is not None)
-
-
-def _check(
-    files: Sequence[str],
-    task: str,
-    similarity: float | None,
-    *,
-    near_duplicates: bool,
-    max_length: int | None,
-) -> None:
-    """Refuse options that contradict each other and files that do not exist."""
-    from filbert.tasks.base import check_name
-
-    check_name(task)
-    if similarity is not None and not near_duplicates:
-        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
-    if max_length is not None and max_length < 3:
-        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
-    if files.count(STDIO) > 1:
-        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
-    for file in files:
-        if file != STDIO:
-            require_file(file, once=True)
-
-
 def split_names(files: Sequence[str]) -> list[str]:
     """Return train for the first file, and for the others different names from their files."""
     names = ["train"]
@@ -133,10 +115,7 @@ def split_names(files: Sequence[str]) -> list[str]:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print counts and lengths per file, then the findings, the most serious first.
-
-    A column that is empty for all files, such as labels, is left out.
-    """
+    """Print counts and lengths per file, then the findings, the most serious first."""
     _print_splits(report, console)
     # Files without their folders, if their names are different; --json keeps the folders.
     times = Counter(Path(split.path).name for split in report.splits)
@@ -149,28 +128,25 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _print_splits(report: Report, console: Console) -> None:
-    splits = report.splits
-    lengths = [split.lengths for split in splits]
-    cuts = [
-        "" if split.truncated is None else f"{split.truncated / max(1, split.rows):.1%}"
-        for split in splits
-    ]
-    columns = {
-        "": [split.name for split in splits],
-        "rows": [f"{split.rows:,}" for split in splits],
-        "labels": [_labels(split) for split in splits],
-        "length: median": [f"{one.p50:,}" if one else "" for one in lengths],
-        "95 %": [f"{one.p95:,}" if one else "" for one in lengths],
-        "longest": [f"{one.max:,}" if one else "" for one in lengths],
-        "cut": cuts,
-    }
-    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
-    texts = [number for number, heading in enumerate(columns) if heading in ("", "labels")]
-    rows = list(zip(*columns.values(), strict=True))
-    print_table(list(columns), rows, texts=texts, console=console)
-    units = {one.unit for one in lengths if one}
+    rows = []
+    for split in report.splits:
+        lengths = split.lengths
+        sizes = (lengths.p50, lengths.p95, lengths.max) if lengths else ()
+        cells = [f"{size:,}" for size in sizes] or ["", "", ""]
+        cut = "" if split.truncated is None else f"{split.truncated / max(1, split.rows):.1%}"
+        rows.append([split.name, f"{split.rows:,}", _labels(split), *cells, cut])
+    headings = ["", "rows", "labels", "length: median", "95 %", "longest", "cut"]
+    # A column that is empty for all files, such as labels, is left out.
+    used = [column for column in range(len(headings)) if any(row[column] for row in rows)]
+    print_table(
+        [headings[column] for column in used],
+        [[row[column] for column in used] for row in rows],
+        texts=[number for number, column in enumerate(used) if column in (0, 2)],
+        console=console,
+    )
+    units = {split.lengths.unit for split in report.splits if split.lengths}
     if units:
-        what = "cut at" if any(cuts) else "longer rows are read in windows of"
+        what = "cut at" if any(row[-1] for row in rows) else "longer rows are read in windows of"
         limit = f"; {what} {report.max_length}" if "tokens" in units else ""
         console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
 

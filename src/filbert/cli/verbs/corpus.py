@@ -17,11 +17,6 @@ from filbert.errors import ConfigError
 if TYPE_CHECKING:
     from filbert.data.build import BuildProgress, Built
 
-# Counts that are printed only if they are not zero.
-_RARE = (
-    "documents_without_tokens", "sentences_without_tokens", "cuts_in_long_documents",
-)  # fmt: skip
-
 
 def corpus(
     *corpus: str,
@@ -64,11 +59,15 @@ def corpus(
             overwrite=overwrite,
             on_progress=on_progress,
         )
+    facts = built.manifest["counts"] | _times(built)
     if json:
-        print_json(built.manifest["counts"] | _times(built))
-    else:
-        _print_summary(built)
-        print(f"corpus: {out}")
+        print_json(facts)
+        return
+    cells = {name: f"{v:,}" for name, v in facts.items() if v or name.startswith("duplicate")}
+    print_table(
+        ("", ""), [(name.replace("_", " "), cell) for name, cell in cells.items()], texts=(0,)
+    )
+    print(f"corpus: {out}")
 
 
 def _times(built: Built) -> dict[str, Any]:
@@ -84,56 +83,24 @@ def _times(built: Built) -> dict[str, Any]:
     }
 
 
-def _print_summary(built: Built) -> None:
-    counts, times = built.manifest["counts"], _times(built)
-    finished = f", {built.kept_shards:,} of them were finished before" if built.kept_shards else ""
-    rows = [
-        *((key, f"{counts[key]:,}") for key in ("documents", "sentences", "tokens")),
-        ("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}"),
-        ("duplicate documents", f"{counts['duplicate_documents']:,}"),
-        *((key.replace("_", " "), f"{counts[key]:,}") for key in _RARE if counts[key]),
-        ("shards", f"{times['shards']:,}{finished}"),
-        ("seconds", f"{built.seconds:,.1f}"),
-    ]
-    if built.num_bytes:
-        speed, each = times["megabytes_per_second"], times["megabytes_per_second_per_worker"]
-        rows += [
-            ("text", f"{counts['read_bytes'] / 1e6:,.1f} MB"),
-            ("speed", f"{speed:,.2f} MB/s, {each:,.2f} MB/s per worker"),
-        ]
-    print_table(("", ""), rows, texts=(0,))
-
-
 @contextmanager
 def _progress(paths: Sequence[str]) -> Iterator[Callable[[BuildProgress], None]]:
-    """Print megabytes, tokens and speed on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    """Show megabytes, tokens and speed on stderr."""
+    from filbert.train.log import progress_bar
 
-    console = Console(stderr=True)
-    bars = Bars(
-        SpinnerColumn(),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    task = bars.add_task("hashing the input", total=size_of_text(paths))
     show = progress_printer()
+    with progress_bar("seen") as bar:
+        task = bar.add_task("corpus", total=size_of_text(paths), seen="hashing the input")
 
-    def on_progress(progress: BuildProgress) -> None:
-        size = progress.num_bytes / 1e6
-        line = (
-            f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
-            f"{size / max(progress.seconds, 1e-9):,.2f} MB/s"
-        )
-        bars.update(task, completed=progress.num_bytes, description=line)
-        show(line)
+        def on_progress(progress: BuildProgress) -> None:
+            size = progress.num_bytes / 1e6
+            line = (
+                f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
+                f"{size / max(progress.seconds, 1e-9):,.2f} MB/s"
+            )
+            bar.update(task, completed=progress.num_bytes, seen=line)
+            show(line)
 
-    with bars:
         yield on_progress
 
 
@@ -142,10 +109,7 @@ def size_of_text(paths: Sequence[str]) -> int | None:
     from filbert.data.records import WITH_COLUMNS
     from filbert.data.streams import suffix_of
 
-    total = 0
-    for path in paths:
-        is_plain = suffix_of(path) == Path(path).suffix.lower() not in WITH_COLUMNS
-        if not is_plain or not Path(path).is_file():
-            return None
-        total += Path(path).stat().st_size
-    return total
+    kinds = [kind_of(path) for path in paths]
+    if any(packed or suffix in WITH_COLUMNS for suffix, packed in kinds):
+        return None
+    return sum(Path(path).stat().st_size for path in paths if Path(path).is_file())

@@ -27,8 +27,7 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.evaluation import OnAnswers
-    from filbert.inference.precision import MetricChange, PrecisionLoss
+    from filbert.inference.precision import MetricChange
 
 # Options of the task that also a model with a task of its own takes.
 _FOR_ALL_MODELS = ("positive", "repair_tags")
@@ -75,147 +74,72 @@ def evaluate(
     out:
         folder for metrics.json and, for questions, the prediction files of SQuAD.
     """
-    _check(model, task, predictions, against, max_loss, null_threshold)
-    if against is not None:
-        _check_comparison(data, backend)
+    if (model is None) == (predictions is None) or (predictions is None) != (task is None):
+        raise ConfigError("Give either a MODEL, or --task and --predictions.")
+    if model is None and (null_threshold, against) != (None, None):
+        raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
+    if max_loss is not None and against is None:
+        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
+    check_max_loss(max_loss)
+    if against is not None and (backend == "onnxruntime" or data == STDIO):
+        raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
+    folder = Path(out) if out else None
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {out} is a file; name a folder.")
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
+    answers: list[tuple[Any, ...]] = []
+    keep = lambda *what: answers.append(what)  # noqa: E731
     loss = None
-    answered: list[tuple[Any, ...]] = []
-    keep: OnAnswers = lambda *what: answered.append(what)  # noqa: E731
-    if model is not None:
-        loading: dict[str, Any] = {
-            "backend": backend,
-            "device": device,
-            "max_length": max_length,
-            "null_threshold": null_threshold,
-        }
-        metrics, loss = _evaluate_model(
-            model, data, flags, _folder(out),
-            precision=precision, against=against, loading=loading, on_answers=keep,
-        )  # fmt: skip
-    else:
+    if model is None:
+        from filbert.evaluation import score_predictions
+
         assert task is not None and predictions is not None
-        metrics = _score(task, predictions, data, flags, _folder(out), null_odds, keep)
-    _report(metrics, () if loss is None else loss.changes, against, answered, as_json=json)
+        scored = task_class(task).from_options(flags.task, flags.columns)
+        metrics = score_predictions(
+            scored, data, predictions, flags.columns, folder, null_odds, on_answers=keep
+        )
+    else:
+        from filbert.evaluation import evaluate_model, metric_names, with_positive_class
+        from filbert.inference.precision import precision_loss
+        from filbert.inference.predictor import Predictor
+
+        _refuse_task_options(flags.task)
+        loading: dict[str, Any] = {"backend": backend, "device": device, "max_length": max_length}
+        loading["null_threshold"] = null_threshold
+        predictor = Predictor.load(model, precision=precision, **loading)
+        predictor.task = with_positive_class(
+            predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
+        )
+        if against is None:
+            warn_of_int8(predictor)
+        metrics = evaluate_model(
+            predictor, data, flags.columns, folder, max_length=max_length, on_answers=keep
+        )
+        if against is not None:
+            other = Predictor.load(model, precision=against, **loading)
+            other.task = predictor.task
+            exact = evaluate_model(other, data, flags.columns, max_length=max_length)
+            whole = 1.0 if other.task is None else other.task.spec.metric_scale
+            loss = precision_loss(exact, metrics, metric_names(other), whole=whole)
+    changes = () if loss is None else loss.changes
+    if json:
+        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
+        print_json(metrics if against is None else metrics | {"against": {against: losses}})
+    else:
+        from filbert.cli.label_tables import print_labels
+
+        _print_metrics(metrics, changes, against)
+        for what in answers:
+            print_labels(metrics, *what)
     if loss is not None and max_loss is not None:
         loss.check(max_loss, f"{model} in {precision} on {data}", precision)
 
 
-def _score(
-    task: str,
-    predictions: str,
-    data: str,
-    flags: LabelledFileOptions,
-    out: Path | None,
-    null_odds: str | None,
-    keep: OnAnswers,
-) -> dict[str, Any]:
-    """Return the metrics of predictions that another program made."""
-    from filbert.evaluation import score_predictions
-
-    scored = task_class(task).from_options(flags.task, flags.columns)
-    return score_predictions(
-        scored, data, predictions, flags.columns, out, null_odds, on_answers=keep
-    )
-
-
-def _report(
-    metrics: dict[str, Any],
-    changes: Sequence[MetricChange],
-    against: str | None,
-    answered: list[tuple[Any, ...]],
-    *,
-    as_json: bool,
-) -> None:
-    """Print the metrics, then the labels of the answers, or all of it as JSON."""
-    if as_json:
-        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
-        print_json(metrics if against is None else metrics | {"against": {against: losses}})
-        return
-    _print_metrics(metrics, changes, against)
-    from filbert.cli.label_tables import print_labels
-
-    for what in answered:
-        print_labels(metrics, *what)
-
-
-def _folder(out: str | None) -> Path | None:
-    folder = Path(out) if out else None
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {out} is a file; name a folder.")
-    return folder
-
-
-def _check(
-    model: str | None,
-    task: str | None,
-    predictions: str | None,
-    against: str | None,
-    max_loss: float | None,
-    null_threshold: float | None,
-) -> None:
-    """Refuse options that contradict each other."""
-    if (model is None) == (predictions is None) or (predictions is None) != (task is None):
-        raise ConfigError("Give either a MODEL, or --task and --predictions.")
-    if max_loss is not None and against is None:
-        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
-    check_max_loss(max_loss)
-    if null_threshold is not None and model is None:
-        raise ConfigError("--null-threshold needs a MODEL: predictions are final. Leave it out.")
-    if against is not None and model is None:
-        raise ConfigError(
-            "--against compares precisions of a MODEL; predictions have none. Leave it out."
-        )
-
-
-def _check_comparison(data: str, backend: str) -> None:
-    """Refuse what cannot be evaluated in a second precision."""
-    if backend == "onnxruntime":
-        raise ConfigError(
-            "--against compares precisions of one folder; an export has one. Evaluate the export "
-            "and the model that it was made from, each without --against."
-        )
-    if data == STDIO:
-        raise ConfigError("--data is read more than once. Give a file.")
-
-
-def _evaluate_model(
-    model: str,
-    data: str,
-    flags: LabelledFileOptions,
-    folder: Path | None,
-    *,
-    precision: str,
-    against: str | None,
-    loading: dict[str, Any],
-    on_answers: OnAnswers,
-) -> tuple[dict[str, Any], PrecisionLoss | None]:
-    """Return the metrics of a model, and the loss of each compared with a second precision."""
-    from filbert.evaluation import evaluate_model, metric_names, with_positive_class
-    from filbert.inference.precision import precision_loss
-    from filbert.inference.predictor import Predictor
-
-    given = {f.name for f in fields(TaskOptions) if getattr(flags.task, f.name) != f.default}
-    if wrong := sorted(given.difference(_FOR_ALL_MODELS)):
+def _refuse_task_options(given: TaskOptions) -> None:
+    changed = {f.name for f in fields(TaskOptions) if getattr(given, f.name) != f.default}
+    if wrong := sorted(changed.difference(_FOR_ALL_MODELS)):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise ConfigError(f"{names}: only with --predictions; a MODEL has its own task.")
-    predictor = Predictor.load(model, precision=precision, **loading)
-    predictor.task = task = with_positive_class(
-        predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
-    )
-    if against is None:
-        warn_of_int8(predictor)
-    length = loading["max_length"]
-    metrics = evaluate_model(
-        predictor, data, flags.columns, folder, max_length=length, on_answers=on_answers
-    )
-    if against is None:
-        return metrics, None
-    predictor = Predictor.load(model, precision=against, **loading)
-    predictor.task = task
-    exact = evaluate_model(predictor, data, flags.columns, max_length=length)
-    whole = 1.0 if task is None else task.spec.metric_scale
-    return metrics, precision_loss(exact, metrics, metric_names(predictor), whole=whole)
 
 
 def _print_metrics(

@@ -35,52 +35,33 @@ def info(
     from filbert.checkpoints.opening import find_model
     from filbert.inference.predictor import model_facts
 
+    console = Console(emoji=False)
     if other is not None:
         result = differences((model, other), (find_model(model), find_model(other)))
-        print_json(result) if json else print_differences(result, Console(emoji=False))
+        print_json(result.to_json()) if json else print_differences(result, console)
         return
     facts = model_facts(model)
     if json:
         print_json(facts)
         return
     tensors = facts.pop("tensors", [])
-    cells = {name: "" if value is None else _cell(value) for name, value in facts.items()}
-    rows = [(name.replace("_", " "), cell) for name, cell in cells.items() if cell]
+    rows = [(n.replace("_", " "), shown(v, 500)) for n, v in facts.items() if v not in (None, [])]
     print_table(("", ""), rows, texts=(0, 1))
     if tensors:
-        _print_tensors(tensors)
-
-
-def _print_tensors(tensors: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
-    console = Console(emoji=False)
-    if not console.is_terminal:
-        console.width = 160  # a file or a pipe has no width, and names must not wrap
-    print(f"{len(tensors)} tensors")
-    rows = []
-    for row in tensors:
-        shape = " x ".join(map(str, row["shape"])) or "scalar"
-        rows.append((printable(row["name"], 200), shape, row["dtype"], row["becomes"]))
-    headings = ("tensor", "shape", "dtype", "becomes")
-    print_table(headings, rows, texts=(0, 1, 2, 3), console=console)
-
-
-def _cell(value: Any, before: str = "") -> str:
-    """Return a value as text; entries of nested objects have their whole names."""
-    if isinstance(value, dict):
-        cells = (
-            _cell(entry, f"{before}{printable(name, 500)} ")
-            for name, entry in value.items()
-            if entry is not None
-        )
-        return ", ".join(cell for cell in cells if cell)
-    if isinstance(value, list | tuple) and not before:
-        return "\n".join(printable(str(item), 500) for item in value)
-    if isinstance(value, float):
-        return f"{before}{value:.6g}"
-    is_count = isinstance(value, int) and not isinstance(value, bool) and not before
-    return before + (f"{value:,}" if is_count else printable(str(value), 500))
+        if not console.is_terminal:
+            console.width = 160  # a file or a pipe has no width, and names must not wrap
+        print(f"{len(tensors)} tensors")
+        table = [
+            (
+                printable(row["name"], 200),
+                " x ".join(map(str, row["shape"])) or "scalar",
+                row["dtype"],
+                row["becomes"],
+            )
+            for row in tensors
+        ]
+        headings = ("tensor", "shape", "dtype", "becomes")
+        print_table(headings, table, texts=(0, 1, 2, 3), console=console)
 
 
 def print_differences(result: dict[str, Any], console: Console) -> None:
@@ -89,11 +70,8 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
 
     names = zip("AB", result["names"], strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
-    pairs = {**result["values"], **result["metrics"]}
-    rows = [
-        (Text(printable(name, 500)), *(Text(shown(value)) for value in pair))
-        for name, pair in pairs.items()
-    ]
+    pairs = {**result.values, **result.metrics}
+    rows = [(printable(name, 500), *map(shown, pair)) for name, pair in pairs.items()]
     print_table(headings, rows, texts=(0, 1, 2), console=console)
     console.print()
     weights = [
@@ -109,8 +87,8 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
     console.print(Text(verdict), style="bold", soft_wrap=True)
 
 
-def shown(value: Any) -> str:
-    """Return a value as one cell of a table."""
+def shown(value: Any, limit: int = _LONG) -> str:
+    """Return a value as one cell of a table, with at most `limit` characters."""
     if value is None or value in ([], ()):
         return NOTHING
     if isinstance(value, bool):
@@ -122,11 +100,11 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        value = [f"{name} {shown(item)}" for name, item in value.items()]
+        value = [f"{name} {shown(v, limit)}" for name, v in value.items() if v is not None]
     if isinstance(value, list | tuple):
-        value = ", ".join(shown(item) for item in value)
-    text = printable(str(value), 200)
+        value = ", ".join(item if isinstance(item, str) else shown(item, limit) for item in value)
+    text = printable(str(value), 10 * limit)
     is_digest = len(text) == 64 and not text.strip("0123456789abcdef")
     if is_digest:
         return text[:12]
-    return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -53,18 +53,24 @@ def vocab(
         min_count=min_count,
         text_column=text_column,
         overwrite=overwrite,
-        progress=_progress(size),
+        progress=_progress(),
     )
     for line in _warnings(report):
         print(line, file=sys.stderr)
     if json:
         print_json(report)
-    else:
-        print_table((report["kind"], f"{report['size']:,} entries"), _rows(report), texts=(0,))
-        print(f"vocabulary: {out}")
+        return
+    print(f"{report['kind']}, {report['size']:,} entries")
+    fit = report["fit"] or {}
+    facts = {name: v for name, v in {**report["corpus"], **fit}.items() if name != "longest"}
+    rows = [(name.replace("_", " "), f"{value:,.7g}") for name, value in facts.items()]
+    print_table(("", ""), rows, texts=(0,))
+    for word in fit.get("longest", ()):
+        print(f"{printable(word['word'], 40)}: {word['num_pieces']} pieces, {word['count']} x")
+    print(f"vocabulary: {out}")
 
 
-def _progress(size: int) -> Progress:
+def _progress() -> Progress:
     """Return a function that reports progress on stderr."""
     stage, done = "", 0
     printed = progress_printer(terminal=True)
@@ -73,8 +79,7 @@ def _progress(size: int) -> Progress:
         nonlocal stage, done
         done = more if what != stage else done + more
         stage = what
-        amount = f"{done:,} of {size:,}" if what.startswith("learning") else f"{done / 1e6:,.1f} MB"
-        printed(f"{what}: {amount}" if done else what)
+        printed(f"{what}: {done:,}" if done else what)
 
     return show
 
@@ -98,27 +103,3 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["fit"] is None:
         yield "One document only, so the fit was not measured."
-
-
-def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
-    corpus, fit = report["corpus"], report["fit"]
-    rows = [
-        ("learned from", f"{corpus['used_bytes']:,} bytes"),
-        ("documents", f"{corpus['used_documents']:,} of {corpus['documents']:,}"),
-        ("different words", f"{corpus['different_words']:,}"),
-        ("alphabet", f"{corpus['alphabet']:,}"),
-    ]
-    if fit is None:
-        return rows
-    return [
-        *rows,
-        ("measured on", f"{fit['num_bytes']:,} bytes, {fit['num_words']:,} words"),
-        ("unknown rate", f"{fit['unknown_rate']:.4%} of the words"),
-        ("pieces per word", f"{fit['pieces_per_word']:.3f}"),
-        ("tokens per byte", f"{fit['tokens_per_byte']:.4f}"),
-        ("entries used", f"{fit['used_share']:.1%}"),
-        *(
-            (printable(word["word"], 40), f"{word['num_pieces']} pieces, {word['count']} x")
-            for word in fit["longest"]
-        ),
-    ]
