@@ -17,7 +17,7 @@ from filbert.errors import ConfigError, FilbertError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
-from filbert.shrinking import ShrinkOptions, cut_vocabulary, shrink
+from filbert.shrinking import cut_vocabulary, shrink
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,8 @@ def source(film_run):
 def shrunk(source, films, tmp_path_factory):
     """All that can be taken away, taken away."""
     out = tmp_path_factory.mktemp("shrunk") / "model"
-    options = ShrinkOptions(
-        keep_layers=(1,),
-        vocabulary_from=(str(films / "train.csv"),),
-    )
-    return out, shrink(str(source), out, options)
+    files = (str(films / "train.csv"),)
+    return out, shrink(str(source), out, keep_layers=(1,), vocabulary_from=files)
 
 
 def test_every_step_saves_something_and_the_last_is_the_model_in_the_folder(shrunk):
@@ -66,7 +63,7 @@ def test_a_cut_vocabulary_changes_no_answer_on_its_corpus(source, films, tmp_pat
     shrink(
         str(source),
         tmp_path / "cut",
-        ShrinkOptions(vocabulary_from=(str(films / "train.csv"),)),
+        vocabulary_from=(str(films / "train.csv"),),
     )
     with (films / "train.csv").open(encoding="utf-8") as file:
         texts = [row["text"] for row in csv.DictReader(file)][:20]
@@ -80,8 +77,7 @@ def test_the_second_texts_of_pairs_count_for_the_vocabulary(column, source, tmp_
     corpus = tmp_path / "pairs.csv"
     corpus.write_text(f"text,{column}\nthe film,she plays\ngood,\n", "utf-8")
     names = ColumnNames(text_pair_column=None if column == "text_pair" else column)
-    options = ShrinkOptions(vocabulary_from=(str(corpus),))
-    shrink(str(source), tmp_path / "cut", options, names)
+    shrink(str(source), tmp_path / "cut", vocabulary_from=(str(corpus),), names=names)
     one, other = filbert.load(source), filbert.load(tmp_path / "cut")
     assert other.model.config.vocab_size < one.model.config.vocab_size
     pair = [("the film", "she plays")]
@@ -96,7 +92,7 @@ def test_the_vocabulary_is_that_of_texts_as_the_model_is_given_them(source, tmp_
     (folder / "filbert.json").write_text(json.dumps(story))
     corpus = tmp_path / "text.txt"
     corpus.write_text("the film isn't bad\n", "utf-8")
-    shrink(str(folder), tmp_path / "cut", ShrinkOptions(vocabulary_from=(str(corpus),)))
+    shrink(str(folder), tmp_path / "cut", vocabulary_from=(str(corpus),))
     one, other = filbert.load(folder), filbert.load(tmp_path / "cut")
     texts = ["the film isn't bad"]
     assert [p["scores"] for p in one.predict(texts)] == [p["scores"] for p in other.predict(texts)]
@@ -109,9 +105,9 @@ def test_the_vocabulary_is_that_of_texts_as_the_model_is_given_them(source, tmp_
         ({"vocabulary_from": ("-",)}, "read twice"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options, sentence):
+def test_options_that_contradict_each_other_are_refused(options, sentence, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
-        ShrinkOptions(**options)
+        shrink("nowhere", tmp_path / "out", **options)
 
 
 def test_what_the_model_does_not_have_is_refused_and_nothing_is_written(source, films, tmp_path):
@@ -121,7 +117,7 @@ def test_what_the_model_does_not_have_is_refused_and_nothing_is_written(source, 
     ]
     for options in wrong:
         with pytest.raises(FilbertError) as caught:
-            shrink(str(source), tmp_path / "out", ShrinkOptions(**options))
+            shrink(str(source), tmp_path / "out", **options)
         assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
@@ -147,28 +143,28 @@ def drawn(kind: str | None = "sequence", **fields) -> Checkpoint:
 def test_a_masked_lm_head_scores_the_kept_entries_as_before(tiny):
     checkpoint = drawn("masked_lm", vocab_size=64)
     checkpoint.tensors["head.bias"] += torch.randn(64)
-    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
-    kept = [tiny.id_of(text) for text in cut.tokenizer.tokens(range(cut.tokenizer.vocab_size))]
+    small_model, tokenizer, facts = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
+    kept = [tiny.id_of(text) for text in tokenizer.tokens(range(tokenizer.vocab_size))]
     before = tiny.encode(TEXTS)
-    after = cut.tokenizer.encode(TEXTS)
+    after = tokenizer.encode(TEXTS)
     whole = checkpoint.build()(pack([e.input_ids for e in before]))
-    small = cut.checkpoint.build()(pack([e.input_ids for e in after]))
+    small = small_model.build()(pack([e.input_ids for e in after]))
     # A product over fewer rows may be summed in another order.
     assert (small - whole[:, kept]).abs().max() < 1e-5
-    assert cut.checkpoint.config.vocab_size == cut.facts["entries"] == len(kept) < 34
-    assert cut.facts["texts_cut_otherwise"] == 0
+    assert small_model.config.vocab_size == facts["entries"] == len(kept) < 34
+    assert facts["texts_cut_otherwise"] == 0
 
 
 def test_ids_in_config_json_follow_their_tokens(tiny, tmp_path):
     ids = {"mask_token_id": 4, "sep_token_id": 3, "bos_token_id": 33}
     checkpoint = replace(drawn(vocab_size=34), extra={**ids, "tokenizer_class": "X"})
-    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
-    assert cut.checkpoint.extra["mask_token_id"] == cut.tokenizer.mask_id
-    assert cut.checkpoint.extra["sep_token_id"] == cut.tokenizer.sep_id
+    small_model, tokenizer, facts = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
+    assert small_model.extra["mask_token_id"] == tokenizer.mask_id
+    assert small_model.extra["sep_token_id"] == tokenizer.sep_id
     # The entry "3" does not occur.
-    assert "bos_token_id" not in cut.checkpoint.extra
-    assert cut.checkpoint.extra["tokenizer_class"] == "X"
-    huggingface.write(cut.checkpoint, tmp_path)
+    assert "bos_token_id" not in small_model.extra
+    assert small_model.extra["tokenizer_class"] == "X"
+    huggingface.write(small_model, tmp_path)
 
 
 def test_a_padding_token_that_positions_hang_on_is_refused(tiny):

@@ -731,7 +731,6 @@ def shrink(
     """
     from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.files import check_target
-    from filbert.shrinking import ShrinkOptions
     from filbert.shrinking import shrink as shrink_model
     from filbert.train.base_model import layers_to_keep
 
@@ -742,12 +741,13 @@ def shrink(
         if keep_layers is not None:
             count = read_checkpoint(place).config.num_hidden_layers
             layers = layers_to_keep(str(keep_layers), count)
-        options = ShrinkOptions(
+        return shrink_model(
+            str(model),
+            Path(out),
             keep_layers=layers,
-            vocabulary_from=tuple(_paths(vocabulary_from)),
-            text_column=names.text_column,
+            vocabulary_from=_paths(vocabulary_from),
+            names=names,
         )
-        return shrink_model(str(model), Path(out), options, names)
 
 
 @_options_of(ColumnNames)

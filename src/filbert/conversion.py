@@ -44,7 +44,7 @@ def convert_model(
         source: A folder, TensorFlow checkpoint, built-in name or Hub id.
         target: The folder to write.
         to: "huggingface", "google" or "int8".
-        hidden_act: Meaning of "gelu" in a TensorFlow checkpoint: gelu (the erf form) or gelu_tanh.
+        hidden_act: Meaning of "gelu" in a TensorFlow checkpoint: gelu (erf) or gelu_tanh.
         data: With "int8", labelled rows, or texts for a model without a task.
         names: Their columns.
         max_loss: The most that a metric on `data` may fall by.
@@ -54,52 +54,39 @@ def convert_model(
         What was written: family, head, hashes of the files, and notes on what was left out.
 
     Raises:
-        ConfigError: Options contradict each other.
-        InputError, FormatError: The model is wrong, or the folder cannot be written.
+        ConfigError, InputError, FormatError: An option or the model is wrong.
     """
-    _check(to, data, max_loss)
-    place = find_model(source)
-    marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
-    checkpoint = read_checkpoint(place, hidden_act=hidden_act)
-    tokenizer = read_tokenizer(place)
-    config = checkpoint.config
-    misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)
-    notes = [*checkpoint.notes, *misfits, *_left_out(place, to)]
-    int8 = None
-    if data is not None:
-        int8 = _int8(source, data, names or ColumnNames(), max_loss)
-        checkpoint = replace(checkpoint, filbert={**(checkpoint.filbert or {}), "int8": int8})
-    files = _write(checkpoint, tokenizer, target, marker=marker, place=place, source=source, to=to)
-    facts = {"target": str(target), "format": to, **_facts(checkpoint), "notes": notes}
-    return facts | ({"files": files} if int8 is None else {"int8": int8, "files": files})
-
-
-def _check(to: str, data: str | None, max_loss: float | None) -> None:
-    """Refuse options that contradict each other."""
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
     if to != "int8" and (data is not None or max_loss is not None):
         raise ConfigError("--data and --max-loss are for --to int8. Leave them out.")
     if to == "int8" and (data is None or data == "-"):
         raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
-    if max_loss is not None and not max_loss >= 0:
-        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
-
-
-def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {
+    place = find_model(source)
+    marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
+    checkpoint = read_checkpoint(place, hidden_act=hidden_act)
+    tokenizer = read_tokenizer(place)
+    config = checkpoint.config
+    misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)
+    facts: dict[str, Any] = {
+        "target": str(target),
+        "format": to,
         "family": checkpoint.family,
         "head": checkpoint.head,
-        "hidden_act": checkpoint.config.feed_forward.activation,
+        "hidden_act": config.feed_forward.activation,
         "tensors": len(checkpoint.tensors),
         "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
+        "notes": [*checkpoint.notes, *misfits, *_left_out(place, to)],
     }
-
-
-def _int8(source: str, data: str, names: ColumnNames, max_loss: float | None) -> dict[str, Any]:
-    """Return the layers that stay float32, with the measurements that chose them."""
-    exact = Predictor.load(source, device="cpu")
-    return choose_float_layers(exact, data, names, max_loss=max_loss)
+    if data is not None:
+        exact = Predictor.load(source, device="cpu")
+        facts["int8"] = choose_float_layers(exact, data, names, max_loss=max_loss)
+        stored = (checkpoint.filbert or {}) | {"int8": facts["int8"]}
+        checkpoint = replace(checkpoint, filbert=stored)
+    with replace_folder(target, marker=marker) as new:
+        if to == "google":
+            return facts | {"files": google.write(checkpoint, tokenizer, new)}
+        return facts | {"files": _write(checkpoint, tokenizer, new, place=place, source=source)}
 
 
 def _left_out(place: Path, to: str) -> list[str]:
@@ -120,43 +107,33 @@ def _left_out(place: Path, to: str) -> list[str]:
 
 
 def _write(
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    target: Path,
-    *,
-    marker: str,
-    place: Path,
-    source: str,
-    to: str,
+    checkpoint: Checkpoint, tokenizer: Tokenizer, new: Path, *, place: Path, source: str
 ) -> dict[str, str]:
-    """Write the folder, and return the SHA-256 of each file."""
-    with replace_folder(target, marker=marker) as new:
-        if to == "google":
-            return google.write(checkpoint, tokenizer, new)
-        from_google = is_google(place)
-        length = checkpoint.config.max_tokens_per_sequence
-        extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
-        if tokenizer.max_length is None:
-            tokenizer.max_length = length
-        digests = huggingface.write(checkpoint, new, extra=extra)
-        huggingface.write_tokenizer(tokenizer, checkpoint, new)
-        if not from_google and (place / "modules.json").is_file():
-            vectors = read_sentence_vectors(place, checkpoint.config.hidden_size)
-            if vectors.max_length is None:
-                vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
-            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
-        if not from_google and (place / "README.md").is_file():
-            shutil.copyfile(place / "README.md", new / "README.md")
-        content: dict[str, Any] = {
-            **(checkpoint.filbert or {}),
-            "converted": {
-                "from": portable(source),
-                "format": "google" if from_google else "huggingface",
-                "filbert": version("filbert"),
-                "notes": list(checkpoint.notes),
-            },
-            "files": {name: {"sha256": digest} for name, digest in digests.items()},
-        }
-        write_json(new / "filbert.json", content)
-        files = sorted(path for path in new.rglob("*") if path.is_file())
-        return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}
+    """Write a Hugging Face folder, and return the SHA-256 of each file."""
+    from_google = is_google(place)
+    length = checkpoint.config.max_tokens_per_sequence
+    extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
+    if tokenizer.max_length is None:
+        tokenizer.max_length = length
+    digests = huggingface.write(checkpoint, new, extra=extra)
+    huggingface.write_tokenizer(tokenizer, checkpoint, new)
+    if not from_google and (place / "modules.json").is_file():
+        vectors = read_sentence_vectors(place, checkpoint.config.hidden_size)
+        if vectors.max_length is None:
+            vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
+        write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+    if not from_google and (place / "README.md").is_file():
+        shutil.copyfile(place / "README.md", new / "README.md")
+    content: dict[str, Any] = {
+        **(checkpoint.filbert or {}),
+        "converted": {
+            "from": portable(source),
+            "format": "google" if from_google else "huggingface",
+            "filbert": version("filbert"),
+            "notes": list(checkpoint.notes),
+        },
+        "files": {name: {"sha256": digest} for name, digest in digests.items()},
+    }
+    write_json(new / "filbert.json", content)
+    files = sorted(path for path in new.rglob("*") if path.is_file())
+    return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import shutil
@@ -35,7 +34,7 @@ from filbert.data.records import file_digest
 from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError, RunError
 from filbert.evaluation import evaluate_model
-from filbert.files import portable, replace_folder, sha256_of
+from filbert.files import portable, replace_folder, sha256_of, write_json
 from filbert.inference.forward import encode, forward
 from filbert.inference.int8 import (
     float_layers,
@@ -105,20 +104,17 @@ def export_onnx(
     Args:
         name: A folder, a checkpoint, a built-in name or a Hub id.
         out: The folder; an old one with a config.json is replaced.
-        int8: Quantise the encoder's layers, except those that `filbert convert --to int8` recorded
-            in filbert.json or that `max_loss` requires in float32.
-        pooling: Of a bare encoder's `sentence_embedding`; "none" leaves that output out. When not
-            given, as the folder says, else the mean.
+        int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
+        pooling: Of a bare encoder's `sentence_embedding`; "none" leaves it out; by default as the
+            folder says, else the mean.
         data: Labelled rows, to compare metrics on.
         names: Their columns.
         max_loss: The most that a metric on `data` may be worse by.
 
-    Returns:
-        What filbert.json says about the export.
+    Returns what filbert.json says about the export.
 
     Raises:
-        ConfigError: Something is not installed or not exported, or a metric loses too much.
-        InputError, FormatError: The model or the data is wrong, or the folder is not ours.
+        ConfigError, InputError, FormatError: An option, the model or the data is wrong.
         RunError: The graph computes something else.
     """
     check_installed()
@@ -129,7 +125,11 @@ def export_onnx(
     predictor = Predictor.load(name, device="cpu")
     checkpoint = predictor.checkpoint
     assert checkpoint is not None
-    digest = None if data is None else _digest_for(predictor, data)
+    if data is not None and predictor.task is None:
+        raise ConfigError(
+            "--data compares a task's metrics, and this model has no task head. Leave it out."
+        )
+    digest = None if data is None else file_digest(data)
     vectors = _vectors(predictor, checkpoint, pooling)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
     if int8 and data is not None and max_loss is not None and not kept:
@@ -145,8 +145,7 @@ def export_onnx(
         if data is not None:
             metrics = _compare_metrics(predictor, model, data, names or ColumnNames())
             if max_loss is not None:
-                what = f"{out} was not made; on {data}"
-                metrics.loss.check(max_loss, what, facts["precision"])
+                metrics.loss.check(max_loss, f"{out} was not made; on {data}", "int8" * int8)
             facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
         _record(facts, predictor, checkpoint, new)
     return facts
@@ -201,8 +200,7 @@ def _record(
             "every text before the tokenizer of another program reads it.",
             clean,
         )
-    text = json.dumps(stored, indent=2, default=list) + "\n"
-    (folder / "filbert.json").write_text(text, encoding="utf-8")
+    write_json(folder / "filbert.json", stored)
 
 
 def _vectors(
@@ -293,30 +291,13 @@ def agreement_of(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> Agreement
     shares = [d / max(1.0, scale) for d, scale in zip(differences, scales, strict=True)]
     exact, other = (torch.cat(side) for side in zip(*pairs, strict=True))
     cosine = float(F.cosine_similarity(exact, other, dim=0))
-    return Agreement(_largest(differences), _largest(scales), cosine, _largest(shares))
-
-
-def _largest(numbers: Sequence[float]) -> float:
-    """NaN, which `max` would pass over, where there is one."""
-    return float(np.max(numbers))
+    # NaN, which `max` would pass over, has to win.
+    largest = [float(np.max(numbers)) for numbers in (differences, scales, shares)]
+    return Agreement(largest[0], largest[1], cosine, largest[2])
 
 
 def _parts(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return output if isinstance(output, tuple) else (output,)
-
-
-def _digest_for(predictor: Predictor, data: str) -> str:
-    """sha256 of the rows to compare metrics on.
-
-    Raises:
-        ConfigError: the model has no task, so that there are no metrics.
-        InputError: no such file, or standard input, which cannot be read twice.
-    """
-    if predictor.task is None:
-        raise ConfigError(
-            "--data compares a task's metrics, and this model has no task head. Leave it out."
-        )
-    return file_digest(data)
 
 
 class Compared(NamedTuple):
@@ -413,9 +394,21 @@ def choose_float_layers(
         "cosine_of_all": mean_cosine(model, quantized(model), examples),
         "data": {"file": portable(data), "sha256": digest, "sequences": len(examples)},
     }
-    if exact.task is not None:
-        kept, metrics = _keep_until_metrics_hold(exact, data, names, kept, worst, max_loss)
-        facts |= metrics
+    float32 = None if exact.task is None else evaluate_model(exact, data, names)
+    while float32 is not None:
+        compared = _compare_metrics(exact, quantized(model, keep=kept), data, names, float32)
+        fault = None if max_loss is None else compared.loss.fault(max_loss)
+        if fault is None:
+            facts |= compared.facts("int8")
+            break
+        log.info("%s of %s layers in float32: %s", len(kept), len(worst), fault)
+        left = len(worst) - len(kept)
+        kept = worst[: len(kept) + min(_MORE_AT_A_TIME, max(left // 2, 1))]
+        if len(kept) == len(worst):
+            raise ConfigError(
+                f"On {data}, int8 costs too much with any choice of layers: {fault}. Use bf16 or "
+                "float32."
+            )
     facts["float_layers"] = kept
     facts["cosine"] = mean_cosine(model, quantized(model, keep=kept), examples)
     return facts
@@ -434,34 +427,3 @@ def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example
     count = min(_RANKING_ROWS, len(rows))
     some = [rows[i * len(rows) // count] for i in range(count)]
     return predictor.text_examples(some) if task is None else predictor.row_examples(some)
-
-
-def _keep_until_metrics_hold(
-    exact: Predictor,
-    data: str,
-    names: ColumnNames,
-    kept: list[str],
-    worst: list[str],
-    max_loss: float | None,
-) -> tuple[list[str], dict[str, Any]]:
-    """Keep more layers in float32 until no metric falls by more than `max_loss`.
-
-    Raises:
-        ConfigError: Only the model without any int8 layer meets the limit.
-    """
-    model = exact.model
-    assert isinstance(model, Model)
-    float32 = evaluate_model(exact, data, names)
-    while True:
-        compared = _compare_metrics(exact, quantized(model, keep=kept), data, names, float32)
-        fault = None if max_loss is None else compared.loss.fault(max_loss)
-        if fault is None:
-            return kept, compared.facts("int8")
-        log.info("%s of %s layers in float32: %s", len(kept), len(worst), fault)
-        left = len(worst) - len(kept)
-        kept = worst[: len(kept) + min(_MORE_AT_A_TIME, max(left // 2, 1))]
-        if len(kept) == len(worst):
-            raise ConfigError(
-                f"On {data}, int8 costs too much with any choice of layers: {fault}. Use bf16 or "
-                "float32."
-            )

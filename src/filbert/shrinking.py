@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,7 +15,6 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_layers
 from filbert.checkpoints.opening import find_model
 from filbert.checkpoints.sentence_transformers import (
-    SentenceVectors,
     read_sentence_vectors,
     write_sentence_vectors,
 )
@@ -24,7 +22,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
-from filbert.files import replace_folder
+from filbert.files import replace_folder, write_json
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import cleaning_of
@@ -42,70 +40,51 @@ _KEPT = ("task", "max_length", "base_model", "pretrained")
 _LICENSE = re.compile(r"license(_name|_link)?:.*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShrinkOptions:
-    """What to remove.
-
-    Attributes:
-        keep_layers: Numbers of the layers to keep, rising.
-        vocabulary_from: Files with the text whose vocabulary is kept.
-        text_column: Column of these files.
-    """
-
-    keep_layers: tuple[int, ...] | None = None
-    vocabulary_from: tuple[str, ...] = ()
-    text_column: str = "text"
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError without anything to do."""
-        if "-" in self.vocabulary_from:
-            raise ConfigError("Texts are read twice, so - cannot be one of them.")
-        if self.keep_layers is None and not self.vocabulary_from:
-            raise ConfigError("Nothing to remove: give --keep-layers or --vocabulary-from.")
-
-
-class Cut(NamedTuple):
-    """A model with a smaller vocabulary; `facts` are its sizes and how the corpus is cut now."""
-
-    checkpoint: Checkpoint
-    tokenizer: Tokenizer
-    facts: dict[str, Any]
-
-
 def shrink(
-    name: str, out: Path, options: ShrinkOptions, names: ColumnNames | None = None
+    name: str,
+    out: Path,
+    *,
+    keep_layers: Sequence[int] | None = None,
+    vocabulary_from: Sequence[str] = (),
+    names: ColumnNames | None = None,
 ) -> dict[str, Any]:
     """Make a smaller model as a starting point for fine-tuning or distillation.
 
     Args:
         name: A folder, a checkpoint, a built-in name or a Hub id.
         out: Model folder; it appears when it is complete.
-        options: What to remove. Layers are removed before vocabulary entries.
-        names: The column of the second texts in the vocabulary's files.
+        keep_layers: Numbers of the layers to keep, rising. They are removed before vocabulary
+            entries.
+        vocabulary_from: Files with the text whose vocabulary is kept.
+        names: The columns of the texts in these files.
 
     Returns:
         The entry "shrunk" of filbert.json: "steps", each with its name, parameters and bytes, the
         first being the original model.
 
     Raises:
-        ConfigError: The model cannot be shrunk so.
+        ConfigError: There is nothing to remove, or the model cannot be shrunk so.
         InputError, FormatError: The model or a file is wrong.
     """
+    if "-" in vocabulary_from:
+        raise ConfigError("Texts are read twice, so - cannot be one of them.")
+    if keep_layers is None and not vocabulary_from:
+        raise ConfigError("Nothing to remove: give --keep-layers or --vocabulary-from.")
     predictor = Predictor.load(name)
     checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
     assert checkpoint is not None
     pretrained = pretraining_of(checkpoint)
     stored = (checkpoint.filbert or {}) | ({"pretrained": pretrained} if pretrained else {})
     steps = [_step(checkpoint, "as it was")]
-    if options.keep_layers is not None:
+    if keep_layers is not None:
         before = checkpoint.config.num_hidden_layers
-        checkpoint = with_layers(checkpoint, options.keep_layers)
-        step = _step(checkpoint, f"{len(options.keep_layers)} of {before} layers")
-        steps.append(step | {"layers": list(options.keep_layers)})
-    if options.vocabulary_from:
+        checkpoint = with_layers(checkpoint, tuple(keep_layers))
+        step = _step(checkpoint, f"{len(keep_layers)} of {before} layers")
+        steps.append(step | {"layers": list(keep_layers)})
+    if vocabulary_from:
 
         def texts() -> Iterator[str]:
-            return _corpus(predictor, options, names or ColumnNames())
+            return _corpus(predictor, vocabulary_from, names or ColumnNames())
 
         checkpoint, tokenizer, facts = cut_vocabulary(checkpoint, tokenizer, texts)
         title = f"{facts['entries']:,} of {facts['entries_before']:,} entries"
@@ -113,7 +92,8 @@ def shrink(
     shrunk = {
         "from": Path(name).name if Path(name).is_absolute() else name,
         "filbert": version("filbert"),
-        "corpus": [_file(file) for file in options.vocabulary_from],
+        # File names without the machine's folders.
+        "corpus": [{"file": Path(f).name, "sha256": file_digest(f)} for f in vocabulary_from],
         "steps": steps,
         "notes": list(checkpoint.notes),
     }
@@ -125,13 +105,16 @@ def cut_vocabulary(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     texts: Callable[[], Iterable[str]],
-) -> Cut:
+) -> tuple[Checkpoint, Tokenizer, dict[str, Any]]:
     """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.
         tokenizer: Of the checkpoint.
         texts: Returns the corpus; it is called twice.
+
+    Returns:
+        The model, its tokenizer, and facts: sizes, and how the corpus is tokenised now.
 
     Raises:
         ConfigError: The model's positions begin after the id of its padding token.
@@ -172,17 +155,15 @@ def cut_vocabulary(
         "corpus_tokens": after,
         "corpus_tokens_before": before,
     }
-    return Cut(smaller, narrowed.tokenizer, facts)
+    return smaller, narrowed.tokenizer, facts
 
 
-def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Iterator[str]:
-    """Yield the texts of `vocabulary_from`, cleaned and prompted as the model's input is."""
+def _corpus(predictor: Predictor, files: Sequence[str], names: ColumnNames) -> Iterator[str]:
+    """Yield the texts of files, cleaned and prompted as the model's input is."""
     clean = cleaning_of(predictor.task) or str
     prepared = predictor.sentence_vectors.prepared
     for document in read_documents(
-        options.vocabulary_from,
-        text_column=options.text_column,
-        pair_column=names.own("text_pair"),
+        files, text_column=names.text_column, pair_column=names.own("text_pair")
     ):
         lines = "\n".join(document.lines).split("\n")
         yield str(prepared("\n".join(map(clean, lines))))
@@ -196,11 +177,6 @@ def _step(checkpoint: Checkpoint, title: str) -> dict[str, Any]:
         "parameters": sum(tensor.numel() for tensor in tensors),
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
     }
-
-
-def _file(path: str) -> dict[str, str]:
-    """Return a file's name, without the machine's folders, and its digest."""
-    return {"file": Path(path).name, "sha256": file_digest(path)}
 
 
 def _save(
@@ -224,7 +200,12 @@ def _save(
     """
     if tokenizer.max_length is None:
         tokenizer.max_length = checkpoint.config.max_tokens_per_sequence
-    vectors = _sentence_vectors(source, checkpoint, tokenizer)
+    vectors = None
+    if (source / "modules.json").is_file():
+        vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
+        if vectors.max_length is None:
+            longest = checkpoint.config.max_tokens_per_sequence
+            vectors = replace(vectors, max_length=min(tokenizer.max_length, longest))
     with replace_folder(out) as new:
         digests = huggingface.write(checkpoint, new)
         huggingface.write_tokenizer(tokenizer, checkpoint, new)
@@ -235,55 +216,35 @@ def _save(
             "shrunk": facts,
             "files": {name: {"sha256": digest} for name, digest in digests.items()},
         }
-        text = json.dumps(content, indent=2, default=list) + "\n"
-        (new / "filbert.json").write_text(text, encoding="utf-8")
+        write_json(new / "filbert.json", content)
         (new / "README.md").write_text(_card(source, facts), encoding="utf-8")
-
-
-def _sentence_vectors(
-    source: Path, checkpoint: Checkpoint, tokenizer: Tokenizer
-) -> SentenceVectors | None:
-    if not (source / "modules.json").is_file():
-        return None
-    vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
-    if vectors.max_length is not None:
-        return vectors
-    longest = checkpoint.config.max_tokens_per_sequence
-    return replace(vectors, max_length=min(tokenizer.max_length or longest, longest))
 
 
 def _card(source: Path, facts: Mapping[str, Any]) -> str:
     """Return the model card: what was removed, with the original's licence."""
-    lines = ["| | parameters | MB |", "|---|---:|---:|"]
-    for step in facts["steps"]:
-        size = f"{step['bytes'] / 1e6:.1f}"
-        lines.append(f"| {step['name']} | {step['parameters']:,} | {size} |")
-    return "\n".join(
-        [
-            "---",
-            *_license(source),
-            "library_name: filbert",
-            "---",
-            "",
-            f"# {printable(facts['from'])}, smaller",
-            "",
-            f"Made by `filbert shrink` {facts['filbert']}; nothing was trained since. "
-            "Fine-tune or distil it before you use it.",
-            "",
-            *lines,
-            "",
-            *(f"- {printable(note)}" for note in facts["notes"]),
-            "",
-        ]
-    )
-
-
-def _license(source: Path) -> Sequence[str]:
-    """Return the lines about the licence in the original's card."""
+    steps = [
+        f"| {step['name']} | {step['parameters']:,} | {step['bytes'] / 1e6:.1f} |"
+        for step in facts["steps"]
+    ]
     card = source / "README.md"
-    if not card.is_file():
-        return []
-    first, *lines = card.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
-    if first != "---" or "---" not in lines:
-        return []
-    return [line for line in lines[: lines.index("---")] if _LICENSE.fullmatch(line)]
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    head = text.split("\n---\n")[0].splitlines() if text.startswith("---\n") else []
+    lines = [
+        "---",
+        *(line for line in head if _LICENSE.fullmatch(line)),
+        "library_name: filbert",
+        "---",
+        "",
+        f"# {printable(facts['from'])}, smaller",
+        "",
+        f"Made by `filbert shrink` {facts['filbert']}; nothing was trained since. "
+        "Fine-tune or distil it before you use it.",
+        "",
+        "| | parameters | MB |",
+        "|---|---:|---:|",
+        *steps,
+        "",
+        *(f"- {printable(note)}" for note in facts["notes"]),
+        "",
+    ]
+    return "\n".join(lines)

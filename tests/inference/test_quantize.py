@@ -71,7 +71,7 @@ def test_layers_to_keep_are_kept_and_an_unknown_one_is_refused():
     kept = "encoder.layers.1.up"
     other = quantized(model, keep=[kept])
     assert isinstance(other.get_submodule(kept), torch.nn.Linear)
-    with pytest.raises(ConfigError, match="they are encoder.layers.0.qkv to encoder.layers.1.down"):
+    with pytest.raises(ConfigError, match="they are encoder.layers.0.qkv to encoder.layers.2.down"):
         quantized(model, keep=["encoder.layers.1.upp"])
 
 

@@ -14,7 +14,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
 from filbert.inference.predictor import Predictor
-from filbert.shrinking import ShrinkOptions, shrink
+from filbert.shrinking import shrink
 from filbert.tasks.rows import row_of_value
 
 # A few units in the last place of float32 outputs of about one.
@@ -43,8 +43,8 @@ def test_fewer_layers_and_entries_load_there_by_the_folder_alone(
     source, out = tmp_path / "source", tmp_path / "out"
     huggingface.write(checkpoint, source)
     read_tokenizer(tiny_model).save(source)
-    options = ShrinkOptions(keep_layers=(1,), vocabulary_from=(str(films / "train.csv"),))
-    shrink(str(source), out, options)
+    files = (str(films / "train.csv"),)
+    shrink(str(source), out, keep_layers=(1,), vocabulary_from=files)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
     texts = ["the film was not very good", "he was great , a play", "bad"]

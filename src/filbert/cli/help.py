@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from cyclopts import App
 from cyclopts.completion import ShellDetectionError, detect_shell
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
@@ -44,11 +42,6 @@ def _sections() -> dict[str, tuple[type, ...]]:
     }
 
 
-def shown_default(value: Any) -> str | None:
-    """Return a default for the help; a flag that is off and an empty list are not shown."""
-    return None if value is None or value is False or value == () else str(value)
-
-
 def print_panel(console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
     """Print one list of arguments, options or commands; long lists of options in sections."""
     if panel.format != "parameter" or len(panel.entries) <= _SHORT:
@@ -73,28 +66,25 @@ def _name(entry: HelpEntry) -> str:
 Shell = Literal["bash", "zsh", "fish"]
 
 
-def completion_command(app: App) -> Callable[..., None]:
-    """Return the command that installs the completion script of `app`."""
+def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
+    """Let the Tab key complete commands, options and file names in bash, zsh and fish.
 
-    def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
-        """Let the Tab key complete commands, options and file names in bash, zsh and fish.
+    Parameters
+    ----------
+    shell:
+        by default the one that runs this command.
+    out:
+        file to write; by default the place where the shell looks for it.
+    """
+    from filbert.cli.main import app
 
-        Parameters
-        ----------
-        shell:
-            by default the one that runs this command.
-        out:
-            file to write; by default the place where the shell looks for it.
-        """
-        try:
-            kind: Any = shell or detect_shell()
-        except ShellDetectionError as error:
-            raise ConfigError("Which shell? Add --shell bash, zsh or fish.") from error
-        path = app.install_completion(shell=kind, output=out, add_to_startup=out is None)
-        path.write_text(_with_file_names(path.read_text("utf-8"), kind), encoding="utf-8")
-        print(f"Wrote {path}. Open a new window to use it.")
-
-    return install_completion
+    try:
+        kind: Any = shell or detect_shell()
+    except ShellDetectionError as error:
+        raise ConfigError("Which shell? Add --shell bash, zsh or fish.") from error
+    path = app.install_completion(shell=kind, output=out, add_to_startup=out is None)
+    path.write_text(_with_file_names(path.read_text("utf-8"), kind), encoding="utf-8")
+    print(f"Wrote {path}. Open a new window to use it.")
 
 
 def _with_file_names(script: str, shell: str) -> str:

@@ -17,7 +17,6 @@ from cyclopts.config import Dict
 
 from filbert import __version__
 from filbert.cli.flags import disguised, undisguised
-from filbert.cli.help import completion_command, print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.train.options import keys_of_tables
@@ -66,6 +65,11 @@ RECIPE_OPTIONS = {
     "distill": ("filbert.train.distill_options", "DistillOptions"),
 }
 
+
+def _print_panel(console: Any, options: Any, panel: Any) -> None:
+    import_module("filbert.cli.help").print_panel(console, options, panel)
+
+
 app = App(
     name="filbert",
     help="One tool for the whole life of a BERT-family encoder.\n\n"
@@ -73,9 +77,13 @@ app = App(
     group_commands=Group("Help", sort_key=len(GROUPS)),
     version=__version__,
     default_parameter=Parameter(
-        consume_multiple=True, negative_iterable=(), negative_bool=(), show_default=shown_default
+        consume_multiple=True,
+        negative_iterable=(),
+        negative_bool=(),
+        # A flag that is off and an empty list are not shown.
+        show_default=lambda value: None if value in (None, False, ()) else str(value),
     ),
-    help_formatter=print_panel,
+    help_formatter=_print_panel,
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
@@ -90,7 +98,11 @@ for place, (title, verbs) in enumerate(GROUPS.items()):
             group=group,
             sort_key=order,
         )
-app.command(completion_command(app), name="--install-completion")
+app.command(
+    "filbert.cli.help:install_completion",
+    name="--install-completion",
+    help="Let the Tab key complete commands, options and file names.",
+)
 
 
 def load_verb(name: str) -> App:

@@ -206,8 +206,7 @@ def _pipeline(
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
     class PendingChunks(Datasource):  # type: ignore[misc]
-        def estimate_inmemory_data_size(self) -> None:
-            return None
+        def estimate_inmemory_data_size(self) -> None: ...
 
         def get_read_tasks(self, parallelism: int, *others: Any, **named: Any) -> list[Any]:
             unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None)

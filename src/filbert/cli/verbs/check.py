@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from filbert.data.findings import Problem, Report, SplitReport
+    from filbert.tasks.base import Task, TaskOptions
+    from filbert.text.tokenizer import Tokenizer
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
@@ -46,32 +48,22 @@ def check(
     files:
         the training rows, then dev and test rows if there are any.
     model:
-        folder, built-in name or Hub id: count its tokens, truncated texts and unknown tokens
-        instead of words. Texts are cleaned as the model cleans them, unless --clean is given.
+        count this model's tokens, truncated texts and unknown tokens instead of words; texts are
+        cleaned as it does, unless --clean is given.
     near_duplicates:
-        also look for texts that are almost the same, within and between files; this keeps all texts
-        in memory.
+        also look for texts that are almost the same; this keeps all texts in memory.
     similarity:
-        with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1;
-        by default 0.8.
+        with --near-duplicates: share of common character 5-grams, from 0.6 to 1; by default 0.8.
     """
-    from filbert.tasks.base import check_name, task_class
-
-    check_name(task)
+    _check(files, task, max_length)
     if similarity is not None and not near_duplicates:
-        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
-    if max_length is not None and max_length < 3:
-        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
-    if files.count(STDIO) > 1:
-        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
-    for file in files:
-        if file != STDIO:
-            require_file(file, once=True)
+        raise ConfigError("--similarity is for --near-duplicates.")
 
     from rich.console import Console
 
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
+    from filbert.tasks.base import task_class
     from filbert.tasks.rows import RowCheck
     from filbert.train.log import progress_bar
 
@@ -79,13 +71,9 @@ def check(
     checked = task_class(task).from_options(data.task, data.columns)
     tokenizer = None
     if model is not None:
-        # torch is only imported for a model.
-        from filbert.inference.stored_task import as_model_reads
-
-        keeps = data.task.clean is not None
-        tokenizer, checked = as_model_reads(model, checked, keeps_cleaning=keeps)
+        tokenizer, checked = _as_model_reads(model, checked, data.task)
         max_length = max_length or tokenizer.max_length
-    threshold = NEAR_THRESHOLD if similarity is None else similarity
+    near = (similarity or NEAR_THRESHOLD) if near_duplicates else None
     with progress_bar() as bar:
         progress = bar.add_task("check", total=None)
         report = check_rows(
@@ -94,11 +82,32 @@ def check(
             data.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,
-            near_threshold=threshold if near_duplicates else None,
+            near_threshold=near,
             progress=lambda count: bar.update(progress, advance=count),
         )
     print_json(report.to_dict()) if json else print_report(report, Console(emoji=False))
-    return 2 if report.worst == "error" else 0
+    return 2 * (report.worst == "error")
+
+
+def _as_model_reads(model: str, task: Task, given: TaskOptions) -> tuple[Tokenizer, Task]:
+    # torch is only imported for a model.
+    from filbert.inference.stored_task import as_model_reads
+
+    return as_model_reads(model, task, keeps_cleaning=given.clean is not None)
+
+
+def _check(files: Sequence[str], task: str, max_length: int | None) -> None:
+    """Refuse wrong options and missing files before anything slow is imported."""
+    from filbert.tasks.base import check_name
+
+    check_name(task)
+    if max_length is not None and max_length < 3:
+        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
+    if files.count(STDIO) > 1:
+        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
+    for file in files:
+        if file != STDIO:
+            require_file(file, once=True)
 
 
 def split_names(files: Sequence[str]) -> list[str]:

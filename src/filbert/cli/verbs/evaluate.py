@@ -27,7 +27,8 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.inference.precision import MetricChange
+    from filbert.evaluation import OnAnswers
+    from filbert.inference.precision import MetricChange, PrecisionLoss
 
 # Options of the task that also a model with a task of its own takes.
 _FOR_ALL_MODELS = ("positive", "repair_tags")
@@ -66,14 +67,53 @@ def evaluate(
     model:
         folder, built-in name or Hub id; leave it out with --predictions.
     data:
-        the labelled rows; of a masked-LM model without a task, text whose words are masked.
+        labelled rows; of a masked-LM model without a task, text.
     predictions:
-        JSONL as `filbert predict` writes it, one line for each row of --data, in the same order.
+        JSONL as `filbert predict` writes it, one line for each row of --data.
     null_odds:
         with --predictions for questions: SQuAD's JSON of null scores by id.
     out:
         folder for metrics.json and, for questions, the prediction files of SQuAD.
     """
+    _check(model, task, predictions, against, max_loss, null_threshold, backend, data)
+    folder = Path(out) if out else None
+    if folder is not None and folder.is_file():
+        raise ConfigError(f"--out {out} is a file; name a folder.")
+    flags = from_flat(LabelledFileOptions, vars(options) if options else {})
+    answers, loss = list[tuple[Any, ...]](), None
+    keep = lambda *what: answers.append(what)  # noqa: E731
+    if model is None:
+        from filbert.evaluation import score_predictions
+
+        assert task is not None and predictions is not None
+        metrics = score_predictions(
+            task_class(task).from_options(flags.task, flags.columns),
+            data, predictions, flags.columns, folder, null_odds, on_answers=keep,
+        )  # fmt: skip
+    else:
+        loading = dict(
+            backend=backend, device=device, max_length=max_length, null_threshold=null_threshold
+        )
+        metrics, loss = _evaluate_model(
+            model, data, flags, folder,
+            precision=precision, against=against, loading=loading, on_answers=keep,
+        )  # fmt: skip
+    _report(metrics, loss.changes if loss else (), against, answers, as_json=json)
+    if loss and max_loss is not None:
+        loss.check(max_loss, f"{model} in {precision} on {data}", precision)
+
+
+def _check(
+    model: str | None,
+    task: str | None,
+    predictions: str | None,
+    against: str | None,
+    max_loss: float | None,
+    null_threshold: float | None,
+    backend: str,
+    data: str,
+) -> None:
+    """Refuse options that contradict each other."""
     if (model is None) == (predictions is None) or (predictions is None) != (task is None):
         raise ConfigError("Give either a MODEL, or --task and --predictions.")
     if model is None and (null_threshold, against) != (None, None):
@@ -81,65 +121,67 @@ def evaluate(
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss goes with --against, the precision to compare with.")
     check_max_loss(max_loss)
-    if against is not None and (backend == "onnxruntime" or data == STDIO):
+    if against is not None and (backend != "torch" or data == STDIO):
         raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
-    folder = Path(out) if out else None
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {out} is a file; name a folder.")
-    flags = from_flat(LabelledFileOptions, vars(options) if options else {})
-    answers: list[tuple[Any, ...]] = []
-    keep = lambda *what: answers.append(what)  # noqa: E731
-    loss = None
-    if model is None:
-        from filbert.evaluation import score_predictions
-
-        assert task is not None and predictions is not None
-        scored = task_class(task).from_options(flags.task, flags.columns)
-        metrics = score_predictions(
-            scored, data, predictions, flags.columns, folder, null_odds, on_answers=keep
-        )
-    else:
-        from filbert.evaluation import evaluate_model, metric_names, with_positive_class
-        from filbert.inference.precision import precision_loss
-        from filbert.inference.predictor import Predictor
-
-        _refuse_task_options(flags.task)
-        loading: dict[str, Any] = {"backend": backend, "device": device, "max_length": max_length}
-        loading["null_threshold"] = null_threshold
-        predictor = Predictor.load(model, precision=precision, **loading)
-        predictor.task = with_positive_class(
-            predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
-        )
-        if against is None:
-            warn_of_int8(predictor)
-        metrics = evaluate_model(
-            predictor, data, flags.columns, folder, max_length=max_length, on_answers=keep
-        )
-        if against is not None:
-            other = Predictor.load(model, precision=against, **loading)
-            other.task = predictor.task
-            exact = evaluate_model(other, data, flags.columns, max_length=max_length)
-            whole = 1.0 if other.task is None else other.task.spec.metric_scale
-            loss = precision_loss(exact, metrics, metric_names(other), whole=whole)
-    changes = () if loss is None else loss.changes
-    if json:
-        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
-        print_json(metrics if against is None else metrics | {"against": {against: losses}})
-    else:
-        from filbert.cli.label_tables import print_labels
-
-        _print_metrics(metrics, changes, against)
-        for what in answers:
-            print_labels(metrics, *what)
-    if loss is not None and max_loss is not None:
-        loss.check(max_loss, f"{model} in {precision} on {data}", precision)
 
 
-def _refuse_task_options(given: TaskOptions) -> None:
-    changed = {f.name for f in fields(TaskOptions) if getattr(given, f.name) != f.default}
-    if wrong := sorted(changed.difference(_FOR_ALL_MODELS)):
+def _evaluate_model(
+    model: str,
+    data: str,
+    flags: LabelledFileOptions,
+    folder: Path | None,
+    *,
+    precision: str,
+    against: str | None,
+    loading: dict[str, Any],
+    on_answers: OnAnswers,
+) -> tuple[dict[str, Any], PrecisionLoss | None]:
+    """Return the metrics of a model, and the loss of each compared with a second precision."""
+    from filbert.evaluation import evaluate_model, metric_names, with_positive_class
+    from filbert.inference.precision import precision_loss
+    from filbert.inference.predictor import Predictor
+
+    given = {f.name for f in fields(TaskOptions) if getattr(flags.task, f.name) != f.default}
+    if wrong := sorted(given.difference(_FOR_ALL_MODELS)):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise ConfigError(f"{names}: only with --predictions; a MODEL has its own task.")
+    predictor = Predictor.load(model, precision=precision, **loading)
+    predictor.task = task = with_positive_class(
+        predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
+    )
+    if against is None:
+        warn_of_int8(predictor)
+    length = loading["max_length"]
+    metrics = evaluate_model(
+        predictor, data, flags.columns, folder, max_length=length, on_answers=on_answers
+    )
+    if against is None:
+        return metrics, None
+    predictor = Predictor.load(model, precision=against, **loading)
+    predictor.task = task
+    exact = evaluate_model(predictor, data, flags.columns, max_length=length)
+    whole = 1.0 if task is None else task.spec.metric_scale
+    return metrics, precision_loss(exact, metrics, metric_names(predictor), whole=whole)
+
+
+def _report(
+    metrics: dict[str, Any],
+    changes: Sequence[MetricChange],
+    against: str | None,
+    answers: list[tuple[Any, ...]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the metrics, then the labels of the answers, or all of it as JSON."""
+    if as_json:
+        losses = {c.name: {"value": c.exact, "loss": c.loss} for c in changes}
+        print_json(metrics if against is None else metrics | {"against": {against: losses}})
+        return
+    from filbert.cli.label_tables import print_labels
+
+    _print_metrics(metrics, changes, against)
+    for what in answers:
+        print_labels(metrics, *what)
 
 
 def _print_metrics(

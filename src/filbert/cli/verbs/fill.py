@@ -41,19 +41,17 @@ def fill(
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id of a model with a masked-LM head; by default filbert-mini.
+        a model with a masked-LM head; by default filbert-mini.
     text:
         such as "Paris is the [MASK] of France."
     file:
-        CSV, TSV, JSONL, Parquet or one text per line, instead of a text; - is stdin. Prints one
-        JSON object a line.
+        texts to fill instead of one: CSV, TSV, JSONL, Parquet or lines; - is stdin.
     top:
         candidates per mask.
     """
-    if file is None and text is None:
-        model, text = None, model
-    if text == STDIO and file is None:
-        text, file = None, STDIO
+    if file is None:
+        model, text = (None, model) if text is None else (model, text)
+        text, file = (None, STDIO) if text == STDIO else (text, None)
     if (text is None) == (file is None):
         problem = "There is nothing to fill" if text is None else "A text and --input are given"
         raise ConfigError(f"{problem}. {_USAGE}")
@@ -61,20 +59,19 @@ def fill(
         raise InputError(f"{printable(text)!r} has no {MASK}. {_USAGE}")
     if file is None and out is not None:
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
-    if file is not None:
-        refuse_own_source(file, out)
-        check_lines_file(out)
 
     from filbert.data.texts import read_texts
     from filbert.inference.predictor import Predictor
 
+    check_lines_file(out)
     predictor = Predictor.load(model or BUILT_IN, **vars(loading or LoadFlags()))
-    if file is None:
-        assert text is not None
+    if text is not None:
         check_masked(text, predictor.tokenizer, "The text")
         (answer,) = predictor.fill_texts([text], top=top)
         print_json(answer) if json else _print_tables(text, answer, predictor)
         return
+    assert file is not None
+    refuse_own_source(file, out)
     rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
     for _ in answer_texts(
         "fill",

@@ -24,7 +24,7 @@ def tokenize(
     ] = None,
 ) -> None:
     """Show the tokens of texts as they are, without a model's cleaning: one JSON object a line."""
-    from filbert.api import tokenize as tokens_of
+    from filbert import api
     from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.texts import chunks, read_texts, text_of
     from filbert.text.tokenizer import characters_in
@@ -35,5 +35,5 @@ def tokenize(
     )
     texts = (text_of(row) for row in read_texts(file, names))
     for chunk in chunks(texts, characters_in):
-        for tokens in tokens_of(tokenizer, chunk, max_length=max_length):
+        for tokens in api.tokenize(tokenizer, chunk, max_length=max_length):
             print(json.dumps(tokens, ensure_ascii=False))
