@@ -14,7 +14,7 @@ from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
 from filbert.files import write_json
 from filbert.inference.fill import has_masked_lm
-from filbert.inference.masked_text import pretrained_length, text_metrics
+from filbert.inference.masked_text import text_metrics
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import columns_of_training
 from filbert.metrics.squad import metrics_by_id
@@ -53,7 +53,9 @@ def evaluate_model(
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
     if predictor.task is None and has_masked_lm(predictor.model):
-        return _kept(_of_masks(predictor, path, names, max_length), {}, out)
+        column = names.own("text")
+        metrics = text_metrics(predictor, path, text_column=column, max_length=max_length)
+        return _kept(metrics, {}, out)
     if predictor.task is None:
         raise ConfigError("This model has no task head to evaluate. Fine-tune it first.")
     task = predictor.task
@@ -125,26 +127,6 @@ def metric_names(predictor: Predictor) -> tuple[str, ...]:
     if predictor.task is None and has_masked_lm(predictor.model):
         return ("mlm_accuracy", "perplexity")
     return predictor.known_task().spec.metric_names
-
-
-def _of_masks(
-    predictor: Predictor, path: str, names: ColumnNames, max_length: int | None
-) -> dict[str, Any]:
-    assert predictor.checkpoint is not None
-    if max_length is None:
-        # Places behind those that were trained on have vectors that say nothing.
-        trained = pretrained_length(predictor.checkpoint)
-        max_length = min(predictor.max_length, trained or predictor.max_length)
-    return text_metrics(
-        predictor.model,
-        predictor.checkpoint,
-        predictor.tokenizer,
-        path,
-        text_column=names.own("text"),
-        max_length=max_length,
-        max_tokens=predictor.max_tokens,
-        precision=predictor.precision,
-    )
 
 
 def score_predictions(

@@ -92,6 +92,26 @@ def _staged(target: Path, *, folder: bool, parent: Path | None = None) -> Iterat
         raise
 
 
+def check_writable(path: Path) -> None:
+    """Check that a file can be written, before anything is computed for it.
+
+    Raises:
+        InputError: It cannot.
+    """
+    reason = None
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; --out names a file.")
+        if not path.parent.exists():
+            reason = f"Make the folder {path.parent} first."
+        elif not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            reason = "Name another place."
+    except OSError as error:
+        reason = f"{error.strerror}."
+    if reason is not None:
+        raise InputError(f"{path} cannot be written. {reason}")
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace a file as a whole. Text is written as UTF-8.
 

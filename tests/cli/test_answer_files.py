@@ -56,17 +56,6 @@ def test_csv_and_parquet_hold_what_json_lines_hold_with_a_column_per_score(call,
     )
 
 
-def test_lists_are_json_in_a_table(tmp_path):
-    from filbert.inference.answer_file import answer_line, complete
-
-    path = tmp_path / "answers"
-    content = answer_line({"tags": ["B-A", "O"], "value": None}, {}).encode()
-    path.write_bytes(content)
-    assert complete(path, ".csv", [len(content)]).read_text() == (
-        'tags,value\n"[""B-A"", ""O""]",\n'
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

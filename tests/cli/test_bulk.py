@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -291,15 +290,6 @@ def test_a_stream_leaves_nothing_behind_and_cannot_be_resumed(call, model, tmp_p
     assert "--resume needs --out" in call("predict", model, source, "--resume").err
 
 
-def test_an_empty_file_is_refused_and_leaves_nothing(call, model, tmp_path):
-    source = tmp_path / "empty.txt"
-    source.touch()
-    done = call("predict", model, source, "--out", tmp_path / "a.jsonl")
-    assert done.status == 2
-    assert "no rows" in done.err
-    assert list(tmp_path.iterdir()) == [source]
-
-
 def test_resume_starts_where_nothing_is_and_refuses_where_all_is_done(call, model, tmp_path):
     source = write(tmp_path / "rows.csv", texts(100))
     arguments = command("predict", model, source, tmp_path, "--resume")
@@ -340,14 +330,6 @@ def test_contradictory_options_are_refused_before_a_model_is_loaded(call, tmp_pa
         "'local', 'ray'" in call("embed", "nowhere", source, "--out", out, "--engine", "spark").err
     )
     assert "--engine ray" in call("embed", "nowhere", source, "--out", out, "--workers", 2).err
-
-
-def test_a_model_is_told_from_its_copy_by_its_weights_alone(call, model, tmp_path, broken_off):
-    source, folder = broken_off("predict")
-    copy = tmp_path / "copy"
-    shutil.copytree(model, copy)
-    done = call(*command("predict", copy, source, folder, "--resume"))
-    assert done.status == 0, done.err
 
 
 def test_a_run_that_waits_for_standard_input_ends_at_once_when_told_to(model, tmp_path):

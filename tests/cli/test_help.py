@@ -75,14 +75,3 @@ def test_bash_completes_commands_and_options_and_leaves_file_names_to_itself(tmp
     for words, expected, line in zip(answers, answers.values(), given, strict=True):
         assert expected in line if expected else not line, (words, line, done.stderr)
     assert "-o default" in how
-
-
-def test_zsh_and_fish_complete_file_names_where_a_value_or_an_argument_may_be_one(tmp_path):
-    zsh = completion("zsh", tmp_path / "_filbert")
-    assert "'*--train[training rows.]:train:_files'" in zsh
-    assert "'1:folder, built-in name or Hub id of a fine-tuned model.:_files'" in zsh
-    assert "'--json[print JSON.]'" in zsh, "a flag has no value"
-    assert zsh.count("_filbert()") == 1 and "_cyclopts" not in zsh
-    fish = completion("fish", tmp_path / "filbert.fish")
-    assert re.search(r"using_command finetune' -l train -r -d", fish)
-    assert not re.search(r"^complete -c filbert .* (-f|-x) (?!-a)", fish, re.MULTILINE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from filbert import __version__
@@ -30,20 +28,6 @@ def test_info_tells_what_every_model_can_and_the_limits(client):
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert (info["max_input_length"], info["max_client_batch_size"]) == (64, 10_000)
     assert info["auto_truncate"] is True
-
-
-def test_thresholds_are_told_one_for_two_classes_and_one_a_label_for_several(serve, predictors):
-    for name, thresholds, told in (
-        ("classes", (0.3,), 0.3),
-        ("kinds", (0.1, 0.2, 0.3), [0.1, 0.2, 0.3]),
-    ):
-        before = predictors[name].task
-        predictors[name].task = replace(before, thresholds=thresholds)
-        try:
-            with serve(name) as server:
-                assert server.get("/info").json()["models"][0]["threshold"] == told
-        finally:
-            predictors[name].task = before
 
 
 def test_a_prompt_of_the_model_is_put_before_a_text(serve, predictors, monkeypatch):

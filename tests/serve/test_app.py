@@ -128,19 +128,6 @@ def test_a_model_in_onnxruntime(film_run, tmp_path):
     assert refused.status_code == 424
 
 
-def test_headers_without_end_break_the_connection(client):
-    with socket.create_connection(
-        (client.base_url.host, client.base_url.port), timeout=10
-    ) as connection:
-        connection.sendall(b"GET /info HTTP/1.1\r\n")
-        sent = 0
-        with pytest.raises(OSError):
-            while sent < 2**22:
-                connection.sendall(b"X-More: " + b"y" * 8_000)
-                sent += 8_008
-    assert client.get("/info").status_code == 200
-
-
 def record_of(logger: str, *args: object, **more: object) -> logging.LogRecord:
     return logging.LogRecord(logger, logging.INFO, "x.py", 1, '%s "%s %s"', args, None, **more)
 

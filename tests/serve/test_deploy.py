@@ -7,8 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from filbert.cli.main import app
 from filbert.serve.settings import KEYS_VARIABLE
 
@@ -59,19 +57,3 @@ def test_the_unit_s_command_is_understood_and_has_time_to_end():
     assert options["workers"] == 2
     stop = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     assert stop is not None and int(stop[1]) > float(str(options["grace_seconds"])) + 5
-
-
-def test_the_manifest_s_container_is_understood_and_has_time_to_end():
-    yaml = pytest.importorskip("yaml")
-    deployment, service = yaml.safe_load_all(text_of("kubernetes.yaml"))
-    pod = deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    models, options = options_of([*container["args"]])
-    assert models == ["toxic=/models/toxic/model"]
-    pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > pause + float(str(options["grace_seconds"])) + 5
-    assert container["env"][0]["name"] == KEYS_VARIABLE
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports[service["spec"]["ports"][0]["targetPort"]] == 8080
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"] == labels == deployment["spec"]["selector"]["matchLabels"]

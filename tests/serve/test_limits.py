@@ -383,12 +383,3 @@ def test_senders_that_stop_take_nobody_s_place(serve):
         while narrow.post("/embed", content=b" " * 150_000).status_code != 429:
             assert time.monotonic() < until, "more is held than may be"
         assert narrow.post("/embed", json=ASK).status_code == 200
-
-
-def test_only_post_has_a_body(serve):
-    with serve("vectors") as server:
-        for path in ("/", "/info", "/nowhere"):
-            for options in ({"content": b"a"}, {"content": iter([b"a"])}):
-                found = server.request("GET", path, **options)
-                assert (found.status_code, found.json()["error_type"]) == (413, "Validation")
-        assert server.request("GET", "/info", content=b"").status_code == 200

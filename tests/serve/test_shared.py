@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 
 import numpy as np
 import pytest
 
 from filbert.serve.errors import Refusal
-from filbert.serve.routes.shared import json_list, json_parts
+from filbert.serve.routes.shared import json_parts
 
 WORDS = [{"word": "film", "tag": "O", "score": 0.5}] * 3_000
-
-
-@pytest.mark.parametrize("value", [{}, "a \u2028 \u00e9", [1, 2.5, None, True], {"words": WORDS}])
-def test_parts_form_the_same_json(value):
-    written = json_list(asyncio.run(json_parts([value, value])))
-    assert written == json.dumps([value] * 2, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @pytest.mark.parametrize(

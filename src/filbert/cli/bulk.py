@@ -22,7 +22,6 @@ from filbert.cli.output import output, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError
-from filbert.text.tokenizer import Text
 from filbert.train.log import progress_bar
 from filbert.train.options import check_choice, check_range
 
@@ -203,7 +202,7 @@ class Counts:
         self.max_length = max_length
         self.num_rows = self.num_empty = self.num_truncated = self.num_resumed = 0
         self._verb = verb
-        self._expected = ExpectedRows(source) if is_regular(source) else None
+        self._expected = expected_rows(source) if is_regular(source) else None
         self._progress = progress_bar("seen")
         self._bar = self._progress.add_task(verb, total=None, seen="")
         self._start = self._last_line = time.monotonic()
@@ -236,7 +235,7 @@ class Counts:
         return (answered - self.num_resumed) / max(time.monotonic() - self._start, 1e-9)
 
     def _show(self, answered: int) -> None:
-        total = None if self._expected is None else self._expected.after(self.num_rows)
+        total = None if self._expected is None else self._expected(self.num_rows)
         rate = self._rate(answered)
         seen = f"{rate:,.0f} rows/s"
         self._progress.update(self._bar, completed=answered, total=total, seen=seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,50 +13,43 @@ from rich.console import Console, ConsoleOptions
 
 from filbert.errors import ConfigError
 
-# A longer list of options is divided into sections.
-_SHORT = 20
-# Options of these classes that come before the sections, because every user needs them.
-_FIRST = ("model", "train", "dev", "out", "overwrite", "resume", "device", "host", "port", "json")
+# Of a command with more options, `--help` shows the required ones and these.
+_SHORT = 24
+_COMMON = (
+    "task model teacher data train dev test corpus tokenizer out text-column text-pair-column "
+    "label-column epochs steps time lr batch-size max-length seed precision device overwrite "
+    "resume keep-columns null-threshold backend engine workers method objective pair masking "
+    "mask-rate family hidden-size num-hidden-layers models only json"
+)
+_OF_TASK = {
+    "classification": "labels label-columns multilabel positive class-weights on-overflow clean",
+    "regression": "",
+    "tagging": "tokens-column tags-column spans-column labels repair-tags",
+    "span_qa": "id-column question-column context-column answers-column stride max-answer-length",
+    "multiple_choice": "context-column choices-column choice-columns",
+    "embedding": "loss scale pooling",
+}
 
 _plain = DefaultFormatter()
 
 
-def _sections() -> dict[str, tuple[type, ...]]:
-    """Titles of sections, and the classes whose options belong there."""
-    from filbert.cli.bulk import BulkFlags
-    from filbert.data.columns import ColumnNames
-    from filbert.data.masking import ObjectiveOptions
-    from filbert.serve.settings import Batching, Operation, Settings
-    from filbert.tasks.base import TaskOptions
-    from filbert.train.options import RunOptions, TrainOptions
-    from filbert.train.pretrain_options import ModelOptions
+def print_panel(
+    console: Console, options: ConsoleOptions, panel: HelpPanel, words: Sequence[str]
+) -> None:
+    """Print one list of arguments, options or commands.
 
-    return {
-        "A new model": (ModelOptions,),
-        "Training examples out of text": (ObjectiveOptions,),
-        "Training": (TrainOptions, RunOptions),
-        "What the task reads and learns": (TaskOptions,),
-        "Columns": (ColumnNames,),
-        "How it runs": (Operation, BulkFlags),
-        "What is let in": (Settings, Batching),
-    }
-
-
-def print_panel(console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-    """Print one list of arguments, options or commands; long lists of options in sections."""
-    if panel.format != "parameter" or len(panel.entries) <= _SHORT:
-        _plain(console, options, panel)
-        return
-    rest = list(panel.entries)
-    parts = []
-    for title, kinds in _sections().items():
-        names = {f.name.replace("_", "-") for kind in kinds for f in fields(kind)} - set(_FIRST)
-        own = [entry for entry in rest if _name(entry) in names and not entry.required]
-        if len(own) > 2:
-            rest = [entry for entry in rest if entry not in own]
-            parts.append(panel.copy(title=title, entries=own))
-    for part in [panel.copy(entries=rest), *parts]:
-        _plain(console, options, part)
+    `words` is the command line: with --help-all long lists are whole, with a task its options are
+    among those that are shown.
+    """
+    entries = panel.entries
+    if panel.format == "parameter" and len(entries) > _SHORT and "--help-all" not in words:
+        task = next((word for word in words if word in _OF_TASK), "classification")
+        names = f"{_COMMON} {_OF_TASK[task]}".split()
+        entries = [entry for entry in entries if entry.required or _name(entry) in names]
+    _plain(console, options, panel.copy(entries=entries))
+    if len(entries) < len(panel.entries):
+        count = len(panel.entries) - len(entries)
+        console.print(f"{count} more options: --help-all. Options of a task: --task TASK --help.")
 
 
 def _name(entry: HelpEntry) -> str:

@@ -66,8 +66,12 @@ RECIPE_OPTIONS = {
 }
 
 
+# The command line, for the help page.
+_words: list[str] = []
+
+
 def _print_panel(console: Any, options: Any, panel: Any) -> None:
-    import_module("filbert.cli.help").print_panel(console, options, panel)
+    import_module("filbert.cli.help").print_panel(console, options, panel, _words)
 
 
 app = App(
@@ -81,7 +85,7 @@ app = App(
         negative_iterable=(),
         negative_bool=(),
         # A flag that is off and an empty list are not shown.
-        show_default=lambda value: None if value in (None, False, ()) else str(value),
+        show_default=lambda v: None if v is None or v is False or v == () else str(v),
     ),
     help_formatter=_print_panel,
     result_action="return_value",
@@ -223,6 +227,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
     if arguments[:1] and arguments[0] in _UNDERSTOOD:
         arguments = [_UNDERSTOOD[arguments[0]], *arguments[1:]]
+    _words[:] = arguments
+    arguments = ["--help" if word == "--help-all" else word for word in arguments]
     # The help of all verbs, and the nearest name of an unknown one, need the modules of all.
     for name in arguments[:1] if set(arguments[:1]) & set(NAMES) else NAMES:
         load_verb(name)

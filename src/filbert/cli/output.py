@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from filbert.cli.flags import STDIO
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError
+from filbert.files import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,52 +150,20 @@ def output(out: str | None) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
-    with (
-        unfinished(Path(out)) as path,
-        path.open("w", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        yield file
-
-
-@contextmanager
-def unfinished(path: Path) -> Iterator[Path]:
-    """Give a name next to `path` to write to; it is renamed at the end, or removed on an error.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
-    part = _begun(path)
-    if part is None:
-        yield path
+    path = Path(out)
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            yield file
         return
+    check_writable(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield part
+        # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
+        with part.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            yield file
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def check_file(path: Path) -> None:
-    """Raise an InputError, before anything is computed, if the file cannot be written."""
-    if (part := _begun(path)) is not None:
-        part.unlink(missing_ok=True)
-
-
-def _begun(path: Path) -> Path | None:
-    """Create an empty file next to `path`; return None if `path` is a device or a pipe."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; --out names a file.")
-        if path.exists() and not path.is_file():
-            return None
-        part.touch()
-    except OSError as error:
-        exists = path.parent.exists()
-        way = "Name another." if exists else f"Make the folder {path.parent} first."
-        raise InputError(f"{path} cannot be written: {error.strerror}. {way}") from error
-    return part
 
 
 def check_page(out: str | None, *, printed: str | None = None) -> None:
@@ -213,7 +182,7 @@ def check_page(out: str | None, *, printed: str | None = None) -> None:
     if out != STDIO:
         if Path(out).suffix.lower() not in ("", ".html", ".htm"):
             raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
-        check_file(Path(out))
+        check_writable(Path(out))
     elif printed is not None:
         raise ConfigError(
             f"{printed} and --out - both go to stdout. Give --out a file name, or leave one out."

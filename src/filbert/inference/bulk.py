@@ -27,21 +27,21 @@ from typing import IO, Any, NamedTuple, cast
 
 import torch
 
-from filbert.data.build import locked
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.loader import one_ahead
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_CHARACTERS, chunks, text_of
 from filbert.data.vectors import VectorFile
-from filbert.errors import ConfigError, FormatError, InputError, Interrupted
-from filbert.files import flush, write_atomically
+from filbert.errors import ConfigError, FormatError, Interrupted
+from filbert.files import check_writable, flush, locked, write_atomically
 from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.int8 import float_layers
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, cleaning_of, task_to_dict
 from filbert.tasks.rows import read_task_rows, row_texts
+from filbert.text.tokenizer import Text, characters_in
 
 # Floats of a chunk with a vector per token: fixed memory, however long the texts.
 _FLOATS = 2**23
@@ -492,7 +492,8 @@ def unfinished(
             resume.
         InputError: The file cannot be written.
     """
-    out = _checked(out)
+    out = Path(os.path.realpath(out))
+    check_writable(out)
     with locked(out.with_name(f"{out.name}.unfinished")) as folder:
         try:
             plan, entries = _earlier(folder, out, resume=resume, overwrite=overwrite)
@@ -556,25 +557,6 @@ def _earlier(
             "--resume to make it again."
         )
     return plan, entries
-
-
-def _checked(out: Path) -> Path:
-    """The file itself, behind all links.
-
-    Raises:
-        InputError: No file can be written there.
-    """
-    try:
-        out = Path(os.path.realpath(out))
-        if out.is_dir():
-            raise InputError(f"{out} is a folder; --out names a file.")
-        if not out.parent.is_dir():
-            raise InputError(f"{out} cannot be written. Make the folder {out.parent} first.")
-        if not os.access(out.parent, os.W_OK):
-            raise InputError(f"{out} cannot be written: permission denied.")
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}.") from error
-    return out
 
 
 def carry_out(

@@ -9,7 +9,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,13 +26,14 @@ from filbert.data.shards import Corpus, CorpusOptions
 from filbert.errors import InputError
 from filbert.inference.fill import masked_lm_part
 from filbert.inference.forward import device_of, forward
-from filbert.inference.onnx_session import SessionModel
 from filbert.losses.cross_entropy import cross_entropy
 from filbert.model.heads import Model, PretrainingHead
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.tasks.pretraining import Pretraining
-from filbert.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from filbert.inference.predictor import Predictor
 
 # Of masked-word logits on the host: 128 MB at 30,522 entries.
 _MOST_ROWS = 1_024
@@ -48,37 +49,32 @@ _SAMPLED_TOKENS = 4_096
 
 
 def text_metrics(
-    model: Model | SessionModel,
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    path: str,
-    *,
-    text_column: str = "text",
-    max_length: int,
-    max_tokens: int,
-    precision: Precision,
+    predictor: Predictor, path: str, *, text_column: str = "text", max_length: int | None = None
 ) -> dict[str, float]:
     """Measure a model on a text file, with 15 % of the tokens masked as in BERT, always the same.
 
     Args:
-        model: with a masked-LM head, or one for pairs too, in eval mode.
-        checkpoint: of the same folder: which pairs the model knows.
-        tokenizer: of the same folder.
-        path: text with a blank line between documents, JSON Lines, CSV, TSV or Parquet.
-        text_column: of rows, the one with the text.
-        max_length: tokens per row, special tokens included.
-        max_tokens: per batch; the metrics do not depend on it.
-        precision: of the matrix products.
+        predictor: With a masked-LM head, or one for pairs too.
+        path: Text with a blank line between documents, JSON Lines, CSV, TSV or Parquet.
+        text_column: Of rows, the one with the text.
+        max_length: Tokens per row, special tokens included; those of the model's pre-training when
+            not given.
 
     Returns:
         As `measure`.
 
     Raises:
-        ConfigError: the model has no masked-LM head.
-        InputError: the file cannot be read, or nothing in it can be masked.
+        ConfigError: The model has no masked-LM head.
+        InputError: The file cannot be read, or nothing in it can be masked.
     """
+    model, checkpoint, tokenizer = predictor.model, predictor.checkpoint, predictor.tokenizer
     masked_lm_part(model)
-    assert isinstance(model, Model)
+    assert isinstance(model, Model) and checkpoint is not None
+    if max_length is None:
+        # Positions after those that were trained have vectors that say nothing.
+        trained = pretraining_of(checkpoint).get("max_length")
+        longest = predictor.max_length
+        max_length = min(longest, trained) if isinstance(trained, int) else longest
     task = Pretraining(pair=_pair_of(model, checkpoint))
     asked = ObjectiveOptions(pair=task.pair, max_length=max_length)
     with tempfile.TemporaryDirectory() as spare:
@@ -87,7 +83,9 @@ def text_metrics(
         examples = fixed_examples(Corpus.open(place), tokenizer, asked)
     if not any(len(example.target.labels) for example in examples):
         raise InputError(f"{path}: nothing in it can be masked. Give more text.")
-    return measure(model, task, examples, max_tokens=max_tokens, precision=precision)
+    return measure(
+        model, task, examples, max_tokens=predictor.max_tokens, precision=predictor.precision
+    )
 
 
 def pretraining_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -100,12 +98,6 @@ def pretraining_of(checkpoint: Checkpoint) -> dict[str, Any]:
     options = provenance.get("options" if is_own_run else "pretrained")
     options = options if isinstance(options, dict) else {}
     return {key: options[key] for key in ("max_length", "pair") if options.get(key) is not None}
-
-
-def pretrained_length(checkpoint: Checkpoint) -> int | None:
-    """Return the row length of a model's first pre-training phase; None if it is not recorded."""
-    length = pretraining_of(checkpoint).get("max_length")
-    return length if isinstance(length, int) else None
 
 
 def _pair_of(model: Model, checkpoint: Checkpoint) -> str:

@@ -471,8 +471,6 @@ def _read_folder(folder: Path, *, exported: bool) -> tuple[Checkpoint, Tokenizer
     return checkpoint, tokenizer, read_sentence_vectors(opened, config.hidden_size)
 
 
-# Facts
-
 # Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.
 _INT8 = ("float_layers", "layers", "cosine", "worst", "loss")
 
@@ -482,32 +480,29 @@ def model_facts(name: str) -> dict[str, Any]:
     place = find_model(name)
     exported = is_export(place)
     predictor = Predictor.load(name, device="cpu", backend="onnxruntime" if exported else "torch")
-    checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
+    checkpoint, tokenizer, task = predictor.checkpoint, predictor.tokenizer, predictor.task
     assert checkpoint is not None
-    task = predictor.task
     stored = checkpoint.filbert or {}
-    int8 = stored.get("int8")
-    int8 = int8 if isinstance(int8, dict) else {}
-    export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
+    int8, stored_task = stored.get("int8"), stored.get("task") or {}
     # The weights of an exported model are in its graph.
     count = len(checkpoint.labels) if checkpoint.labels else None
     model = meta_model(checkpoint.config, checkpoint.head, count) if exported else predictor.model
-    return {
+    causal = "causal: every token attends to itself and those before it"
+    export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
+    facts = {
         "model": name,
         "folder": str(checkpoint.source) if checkpoint.source else None,
         "family": checkpoint.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "encoder_parameters": sum(p.numel() for p in model.encoder.parameters()),
-        "attention": "causal: every token attends to itself and those before it"
-        if checkpoint.config.attention.causal
-        else None,
+        "attention": causal if checkpoint.config.attention.causal else None,
         "head": checkpoint.head,
         "task": task.spec.name if task else None,
         "labels": list(checkpoint.labels or ()),
         "problem_type": checkpoint.problem_type,
-        "thresholds": stored.get("task", {}).get("thresholds"),
-        "temperature": stored.get("task", {}).get("temperature"),
-        "cleaning": stored.get("task", {}).get("clean"),
+        "thresholds": stored_task.get("thresholds"),
+        "temperature": stored_task.get("temperature"),
+        "cleaning": stored_task.get("clean"),
         "max_length": predictor.max_length,
         "tokenizer": {
             "kind": tokenizer.kind,
@@ -518,11 +513,12 @@ def model_facts(name: str) -> dict[str, Any]:
         "sentence_vectors": predictor.sentence_vectors.facts(),
         "config": checkpoint.config.settings(),
         "metrics": stored.get("metrics"),
-        "int8": {key: int8[key] for key in _INT8 if key in int8} or None,
+        "int8": {k: int8[k] for k in _INT8 if k in int8} if isinstance(int8, dict) else None,
         "export": export if exported else None,
         "run": _run(stored),
         "notes": list(checkpoint.notes),
-    } | ({"tensors": google.tensor_report(place)} if is_google(place) else {})
+    }
+    return facts | ({"tensors": google.tensor_report(place)} if is_google(place) else {})
 
 
 def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
@@ -531,19 +527,14 @@ def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(options, dict) or not isinstance(data, dict):
         return None
     train = data.get("train") or {}
-    base = stored.get("base_model") or {}
-    versions = stored.get("versions") or {}
+    same = ("steps", "seconds", "finished", "filbert", "commit")
     return {
         "command": stored.get("command"),
-        "started from": base.get("name") or options.get("model"),
+        "started from": (stored.get("base_model") or {}).get("name") or options.get("model"),
         "trained on": train.get("path"),
         "rows": train.get("rows"),
         "tokens": stored.get("tokens") or train.get("tokens"),
-        "steps": stored.get("steps"),
-        "seconds": stored.get("seconds"),
-        "finished": stored.get("finished"),
         "seed": options.get("seed"),
-        "filbert": stored.get("filbert"),
-        "commit": stored.get("commit"),
-        "torch": versions.get("torch"),
+        "torch": (stored.get("versions") or {}).get("torch"),
+        **{name: stored.get(name) for name in same},
     }

@@ -23,6 +23,7 @@ import pyarrow as pa
 import torch
 
 from filbert.errors import ConfigError, FilbertError, RunError, install_hint
+from filbert.files import available_cores
 from filbert.inference.bulk import Entry, Job, Part, Work, answer, model_digest, pending_chunks
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.errors import ConfigError, InputError
+from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
 
@@ -79,28 +79,3 @@ def test_a_wrong_input_is_named_by_its_number_in_the_request(
         assert (await engine.run("embed", [])).items == []
 
     with_engine(predictors["classes"], story)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "sentence"),
-    [
-        ("predict", {}, "no task head"),
-        ("fill", {}, "no masked-LM head"),
-        ("embed", {"pooling": "sum"}, "pooling 'sum'"),
-        ("embed", {"layers": [7]}, "layer 7"),
-        ("attention", {"layers": [2]}, "layer 2 is not in"),
-        ("attention", {"heads": [4]}, "head 4 is not in"),
-    ],
-)
-def test_what_a_model_cannot_do_is_refused_before_anything_is_queued(
-    predictors: dict[str, Predictor],
-    kind: str,
-    options: dict[str, Any],
-    sentence: str,
-    with_engine: Stories,
-) -> None:
-    async def story(engine: Engine) -> None:
-        with pytest.raises(ConfigError, match=sentence):
-            await engine.run(kind, ["film"], **options)
-
-    assert with_engine(predictors["vectors"], story).batches == []

@@ -19,7 +19,7 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from filbert.data.findings import Problem, Report, SplitReport
+    from filbert.data.doctor import Problem, Report, SplitReport
     from filbert.tasks.base import Task, TaskOptions
     from filbert.text.tokenizer import Tokenizer
 
@@ -64,7 +64,7 @@ def check(
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
-    from filbert.tasks.rows import RowCheck
+    from filbert.tasks.rows import row_check
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})

@@ -109,7 +109,7 @@ def size_of_text(paths: Sequence[str]) -> int | None:
     from filbert.data.records import WITH_COLUMNS
     from filbert.data.streams import suffix_of
 
-    kinds = [kind_of(path) for path in paths]
-    if any(packed or suffix in WITH_COLUMNS for suffix, packed in kinds):
-        return None
+    for path in paths:
+        if not suffix_of(path) == Path(path).suffix.lower() not in WITH_COLUMNS:
+            return None
     return sum(Path(path).stat().st_size for path in paths if Path(path).is_file())

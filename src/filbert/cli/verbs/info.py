@@ -38,7 +38,7 @@ def info(
     console = Console(emoji=False)
     if other is not None:
         result = differences((model, other), (find_model(model), find_model(other)))
-        print_json(result.to_json()) if json else print_differences(result, console)
+        print_json(result) if json else print_differences(result, console)
         return
     facts = model_facts(model)
     if json:
@@ -70,7 +70,7 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
 
     names = zip("AB", result["names"], strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
-    pairs = {**result.values, **result.metrics}
+    pairs = {**result["values"], **result["metrics"]}
     rows = [(printable(name, 500), *map(shown, pair)) for name, pair in pairs.items()]
     print_table(headings, rows, texts=(0, 1, 2), console=console)
     console.print()
@@ -80,6 +80,7 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
     ]
     columns = ("weights", "equal", "different", "largest difference")
     print_table(columns, weights, texts=(0,), console=console)
+    is_same = result["same_answers"]
     is_same = result["same_answers"]
     verdict = "The predictions are the same." if is_same else "The predictions differ."
     if result["same_weights"] and not is_same:
