@@ -122,7 +122,7 @@ def test_a_record_of_another_model_is_refused_for_int8_only(film_run, tmp_path, 
     [
         (["--to", "int8"], "give --data FILE"),
         (["--to", "int8", "--data", "-"], "give --data FILE"),
-        (["--to", "int8", "--data", "dev.csv", "--max-loss", "-0.1"], "zero or above"),
+        (["--to", "int8", "--data", "dev.csv", "--max-loss", "-0.1"], "--max-loss"),
         (["--to", "huggingface", "--max-loss", "0.1"], "are for --to int8"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from filbert.cli.flags import flags_of
 from filbert.data.columns import ColumnNames
@@ -70,8 +71,9 @@ TASKS = "classification, regression, tagging, span_qa, multiple_choice or embedd
 MaxLoss = Annotated[
     float | None,
     Parameter(
+        validator=Number(gte=0),
         help="largest allowed loss of a metric on --data, such as 0.005; a larger one is refused. "
-        "int8 conversions keep more layers in float32 until it holds."
+        "int8 conversions keep more layers in float32 until it holds.",
     ),
 ]
 

@@ -137,12 +137,6 @@ def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
         )
 
 
-def check_max_loss(max_loss: float | None) -> None:
-    """Raise a ConfigError if the largest allowed loss of a metric is negative or no number."""
-    if max_loss is not None and not max_loss >= 0:
-        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
-
-
 @contextmanager
 def output(out: str | None) -> Iterator[IO[str]]:
     """Open stdout, or a file that appears under its name only when it is complete."""

@@ -21,7 +21,7 @@ from filbert.cli.arguments import (
     Precision,
 )
 from filbert.cli.flags import STDIO
-from filbert.cli.output import check_max_loss, print_json, print_table, warn_of_int8
+from filbert.cli.output import print_json, print_table, warn_of_int8
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
@@ -120,7 +120,6 @@ def _check(
         raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss goes with --against, the precision to compare with.")
-    check_max_loss(max_loss)
     if against is not None and (backend != "torch" or data == STDIO):
         raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
 

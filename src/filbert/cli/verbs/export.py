@@ -7,7 +7,7 @@ from typing import Any
 
 from filbert.cli.arguments import AsJson, Columns, MaxLoss, ModelName, OutFolder, Overwrite, Pooling
 from filbert.cli.flags import columns_of
-from filbert.cli.output import check_max_loss, metric_lines, print_json
+from filbert.cli.output import metric_lines, print_json
 
 
 def export(
@@ -35,8 +35,6 @@ def export(
     data:
         labelled rows, to compare the task's metrics on.
     """
-    check_max_loss(max_loss)
-
     from filbert import api
 
     facts = api.export(
