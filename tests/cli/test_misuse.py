@@ -98,6 +98,7 @@ PLACES = (
     (RUN + "rows.csv", "rows.csv", "--out"),
     ("predict FILM rows.csv --out rows.csv", "rows.csv"),
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
+    ("predict FILM rows.csv --out a.xlsx", "a.xlsx", ".csv"),
     ("embed TINY v.npy/notes.txt --out v.npy", "v.npy", "folder"),
     (
         "convert TINY taken --to int8 --data taken/notes.txt", "taken",

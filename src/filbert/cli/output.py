@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Seconds between two progress lines.
 INTERVAL = 10.0
 # Endings of formats that are not JSON Lines.
-_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy")
+_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy", ".xlsx")
 
 
 def print_json(content: Any) -> None:
