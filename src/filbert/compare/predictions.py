@@ -20,6 +20,8 @@ from filbert.metrics.bootstrap import (
     RankedRows,
     Rate,
     Weighting,
+    choice_form,
+    decision_form,
     ends,
     mcnemar,
     rate_of,
@@ -213,20 +215,9 @@ class Predicted:
         """Return the metrics that pairs are tested by, at a fraction of the time of `form`."""
         calls = CalledRows(self.wanted, self.called, self.probabilities.shape[1])
         if self.positive is None:
-
-            def choices(weights: np.ndarray) -> np.ndarray:
-                confusion = calls.confusion(weights)
-                return np.stack([rate_of(confusion, "accuracy"), rate_of(confusion, "macro_f1")])
-
-            return TESTED_MULTICLASS, choices
+            return TESTED_MULTICLASS, choice_form(calls)
         ranked = RankedRows(self.is_positive, self.scores)
-
-        def decisions(weights: np.ndarray) -> np.ndarray:
-            cuts = ranked.cuts(weights)
-            f1 = rate_of(calls.confusion(weights), "f1")
-            return np.stack([cuts.roc_auc(), cuts.pr_auc(), f1])
-
-        return TESTED_BINARY, decisions
+        return TESTED_BINARY, decision_form(ranked, calls)
 
 
 def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

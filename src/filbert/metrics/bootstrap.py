@@ -291,6 +291,26 @@ def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
     return _divided(excess, np.sqrt(square), empty=0.0)
 
 
+def choice_form(calls: CalledRows) -> Weighting:
+    """Return accuracy and macro F1 of several classes as a function of weights."""
+
+    def choices(weights: np.ndarray) -> np.ndarray:
+        confusion = calls.confusion(weights)
+        return np.stack([rate_of(confusion, "accuracy"), rate_of(confusion, "macro_f1")])
+
+    return choices
+
+
+def decision_form(ranked: RankedRows, calls: CalledRows) -> Weighting:
+    """Return ROC AUC, PR AUC and F1 of two classes as a function of weights."""
+
+    def decisions(weights: np.ndarray) -> np.ndarray:
+        cuts = ranked.cuts(weights)
+        return np.stack([cuts.roc_auc(), cuts.pr_auc(), rate_of(calls.confusion(weights), "f1")])
+
+    return decisions
+
+
 def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:
     out = np.full(np.broadcast_shapes(part.shape, whole.shape), empty)
     np.divide(part, whole, out=out, where=whole > 0)

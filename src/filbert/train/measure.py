@@ -25,8 +25,9 @@ from filbert.metrics.bootstrap import (
     CalledRows,
     RankedRows,
     Weighting,
+    choice_form,
+    decision_form,
     ends,
-    rate_of,
     resampled,
 )
 from filbert.metrics.entities import entities_of
@@ -239,71 +240,59 @@ def differences(
 
     Rows are resampled in pairs, see `metrics.bootstrap`. Empty for tasks without a fast form.
     """
-    mine, theirs = (_forms(task, gold, predictions) for predictions in (model, other))
+    names, mine = _form(task, gold, model)
+    _, theirs = _form(task, gold, other)
     strata = np.zeros(len(gold), int)
     if task.spec.labels_are_classes and not task.spec.multilabel:
         strata = np.asarray(gold)
-    both = [*mine.values(), *theirs.values()]
-    if not both or len(gold) > INTERVAL_ROWS:
+    if not names or len(gold) > INTERVAL_ROWS:
         return {}
-    values = resampled(both, strata, resamples=RESAMPLES, seed=0)
-    found = {}
-    for key, one, two in zip(mine, values, values[len(mine) :], strict=False):
-        low, high = ends(one - two, 0.95)
-        if low is not None and high is not None:
-            found[key] = {"low": low, "high": high}
-    return found
-
-
-def _forms(
-    task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]
-) -> dict[str, Weighting]:
-    """Headline metrics of weighted rows."""
-    spec, names = task.spec, task.spec.labels or ()
-    if spec.row_format.name == "sentences":
-        return {"f1": _entity_f1(gold, predictions)}
-    if spec.problem_type == "regression":
-        return {"spearman": _spearman(gold, predictions)} if len(gold) <= PAIRS else {}
-    if not spec.labels_are_classes:
-        return {}
-    wanted = np.stack([np.asarray(one) for one in gold])
-    scores = np.array([[p["scores"][name] for name in names] for p in predictions])
-    if spec.multilabel:
-        ranked = [RankedRows(wanted[:, c], scores[:, c]) for c in range(len(names))]
-        return {"roc_auc": _mean_area(ranked, "roc_auc"), "pr_auc": _mean_area(ranked, "pr_auc")}
-    called = CalledRows(
-        wanted, np.array([names.index(p["label"]) for p in predictions]), len(names)
-    )
-    if spec.positive is None:
-        if len(names) > INTERVAL_LABELS:
-            right = np.array(
-                [names[g] == p["label"] for g, p in zip(gold, predictions, strict=True)]
-            )
-            return {"accuracy": lambda weights: (right @ weights) / len(right)}
-        return {
-            "accuracy": lambda weights: rate_of(called.confusion(weights), "accuracy"),
-            "macro_f1": lambda weights: rate_of(called.confusion(weights), "macro_f1"),
-        }
-    number = names.index(spec.positive)
-    row = RankedRows(wanted == number, scores[:, number])
-    flipped = CalledRows(
-        wanted == number, np.array([p["label"] == spec.positive for p in predictions]), 2
-    )
+    one, two = resampled([mine, theirs], strata, resamples=RESAMPLES, seed=0)
+    intervals = {name: ends(values, 0.95) for name, values in zip(names, one - two, strict=True)}
     return {
-        "roc_auc": lambda weights: row.cuts(weights).roc_auc(),
-        "pr_auc": lambda weights: row.cuts(weights).pr_auc(),
-        "f1": lambda weights: rate_of(flipped.confusion(weights), "f1"),
+        name: {"low": low, "high": high}
+        for name, (low, high) in intervals.items()
+        if low is not None and high is not None
     }
 
 
-def _mean_area(ranked: Sequence[RankedRows], area: str) -> Weighting:
-    def mean(weights: np.ndarray) -> np.ndarray:
-        areas = np.stack([getattr(one.cuts(weights), area)() for one in ranked])
+def _form(
+    task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]
+) -> tuple[tuple[str, ...], Weighting]:
+    """Return names of headline metrics, and weights (R, B) -> float64 (metrics, B)."""
+    spec, names = task.spec, task.spec.labels or ()
+    if spec.row_format.name == "sentences":
+        return ("f1",), _entity_f1(gold, predictions)
+    if spec.problem_type == "regression" and len(gold) <= PAIRS:
+        return ("spearman",), _spearman(gold, predictions)
+    if not spec.labels_are_classes:
+        return (), np.asarray
+    wanted = np.stack([np.asarray(one) for one in gold])
+    scores = np.array([[p["scores"][name] for name in names] for p in predictions])
+    if spec.multilabel:
+        columns = zip(wanted.T, scores.T, strict=True)
+        return ("roc_auc", "pr_auc"), _mean_areas([RankedRows(*pair) for pair in columns])
+    called = np.array([names.index(p["label"]) for p in predictions])
+    if spec.positive is not None:
+        number = names.index(spec.positive)
+        ranked = RankedRows(wanted == number, scores[:, number])
+        calls = CalledRows(wanted == number, called == number, 2)
+        return ("roc_auc", "pr_auc", "f1"), decision_form(ranked, calls)
+    if len(names) > INTERVAL_LABELS:
+        right = called == wanted
+        return ("accuracy",), lambda weights: (right @ weights)[None] / len(right)
+    return ("accuracy", "macro_f1"), choice_form(CalledRows(wanted, called, len(names)))
+
+
+def _mean_areas(ranked: Sequence[RankedRows]) -> Weighting:
+    def means(weights: np.ndarray) -> np.ndarray:
+        cuts = [one.cuts(weights) for one in ranked]
+        areas = np.array([[one.roc_auc() for one in cuts], [one.pr_auc() for one in cuts]])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
-            return np.asarray(np.nanmean(areas, axis=0))
+            return np.asarray(np.nanmean(areas, axis=1))
 
-    return mean
+    return means
 
 
 def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighting:
@@ -311,12 +300,10 @@ def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighti
 
     wanted, given = np.asarray(gold, float), np.array([p["value"] for p in predictions], float)
 
-    def rank(one: np.ndarray, other: np.ndarray) -> float:
-        return regression_metrics(one, other)["spearman"] or 0.0
-
     def of(weights: np.ndarray) -> np.ndarray:
-        columns = [np.repeat(np.arange(len(wanted)), column) for column in weights.T]
-        return np.array([rank(wanted[rows], given[rows]) for rows in columns])
+        drawn = [np.repeat(np.arange(len(wanted)), column) for column in weights.T]
+        found = [regression_metrics(wanted[rows], given[rows])["spearman"] for rows in drawn]
+        return np.array([[value or 0.0 for value in found]])
 
     return of
 
@@ -333,7 +320,7 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weight
 
     def of(weights: np.ndarray) -> np.ndarray:
         right, predicted, wanted = table.T @ weights
-        return np.asarray(2 * right / np.maximum(predicted + wanted, 1))
+        return np.asarray(2 * right / np.maximum(predicted + wanted, 1))[None]
 
     return of
 
