@@ -81,6 +81,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
         ({"num_attention_heads": 32}, "even number"),
         ({"intermediate_size": 50}, "intermediate_size 50"),
         ({"num_hidden_layers": 3}, "num_hidden_layers 3"),
+        ({"causal_mask": True}, "causal_mask is True"),
     ],
 )
 def test_what_the_encoder_cannot_express_is_refused_by_name(changes, words, modern):
@@ -98,6 +99,38 @@ def test_layer_types_say_how_far_global_layers_are_apart(kinds, every, modern):
     path = modern / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "layer_types": kinds}))
     assert huggingface.read(modern).config.attention.global_every == every
+
+
+# What the config.json files of these releases add or change, beyond sizes.
+_COMMON = {
+    "position_embedding_type": "sans_pos",
+    "layer_norm_eps": 1e-5,
+    "sparse_prediction": False,
+    "deterministic_flash_attn": False,
+    "classifier_pooling": "mean",
+}
+PUBLISHED = {
+    "mmBERT": {
+        **_COMMON,
+        "global_rope_theta": 160_000,
+        "local_rope_theta": 160_000,
+        "pad_token_id": 0,
+        "cls_token_id": 1,
+        "sep_token_id": 1,
+        "mask_token_id": 4,
+    },
+    "Ettin": {**_COMMON, "causal_mask": False, "is_causal": False, "local_rope_theta": 160_000.0},
+    "granite-embedding-r2": {**_COMMON, "local_rope_theta": 10_000.0, "dtype": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_later_releases_are_modernberts(name, modern):
+    path = modern / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **PUBLISHED[name]}))
+    checkpoint = huggingface.read(modern)
+    assert checkpoint.notes == () and checkpoint.config.pooling.token == "mean"
+    assert checkpoint.config.positions.local_base == PUBLISHED[name]["local_rope_theta"]
 
 
 def byte_level(folder: Path) -> Path:

@@ -72,6 +72,12 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "sep_token_id": 3,
         },
     ),
+    # Normalised queries and keys, whose heads are fewer, in causal layers.
+    "qwen3": (
+        transformers.Qwen3Config,
+        transformers.Qwen3Model,
+        {**_BERT, "num_key_value_heads": 2, "head_dim": 10},
+    ),
     "mpnet": (transformers.MPNetConfig, transformers.MPNetModel, _BERT),
     "deberta-v2": (
         transformers.DebertaV2Config,

@@ -355,6 +355,7 @@ def modernbert() -> Family:
         must={
             **must,
             **{key: (value,) for key, value in _MODERNBERT_FLAGS.items()},
+            **dict.fromkeys(("causal_mask", "is_causal"), (False,)),
             "rope_scaling": (None,),
         },
         written=_MODERNBERT_FLAGS,
@@ -440,7 +441,8 @@ _PAIR = ("which has a decoder", "encoders of the same purpose")
 _BOTTLENECK = ("whose layers are of another kind", "distilbert and electra, which are as small")
 UNREAD: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("longformer", "big_bird", "nystromformer", "led"), _SPARSE),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "gemma", "gemma2", "gpt_neox", "opt"), _DECODER),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "gemma", "gemma2", "gpt_neox"), _DECODER),
+    "modernbert-decoder": _DECODER,
     **dict.fromkeys(("bart", "mbart", "pegasus", "marian"), _PAIR),
     **dict.fromkeys(("mobilebert", "squeezebert", "convbert", "funnel"), _BOTTLENECK),
     "gemma3": ("which reads images too", "gemma3_text"),
