@@ -104,7 +104,7 @@ def by_seeds(num_seeds: int, spread: float) -> tuple[float, float]:
             scores = own + chance.normal(SHIFT, spread) * gold
             forms.append(roc_form(gold, scores))
         drawn = resampled(forms, gold, resamples=RESAMPLES, seed=study)
-        means = mean_over_seeds(["area"], [values[None] for values in drawn], [study, 1])["area"]
+        means = mean_over_seeds([{"area": values} for values in drawn], [study, 1])["area"]
         for place, values in enumerate((means, drawn[0])):
             low, high = ends(values, 0.95)
             held[place] += low <= true <= high

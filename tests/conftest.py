@@ -89,7 +89,7 @@ _BLANK = Blank()
 _UNDRAWN = {
     "new_figure": lambda *_, **__: (_BLANK, _BLANK),
     "stacked_figure": lambda *_, **__: (_BLANK, _BLANK, _BLANK),
-    "panel_grid": lambda num, **_: (_BLANK, [_BLANK] * num),
+    "panel_grid": lambda names, *_, **__: (_BLANK, [_BLANK] * len(names)),
     "plain_logarithm": lambda *_: None,
     "save": lambda _, path: path.write_bytes(b"\x89PNG"),
 }
@@ -294,22 +294,21 @@ def one_process():
     from contextlib import contextmanager
     from unittest import mock
 
-    from filbert.compare import runs
-    from filbert.compare.child import Ended
+    from filbert.compare import study
     from filbert.compare.contestants import run_contestant
     from filbert.errors import FilbertError
 
     def run_here(run, **_):
-        run.folder.parent.mkdir(parents=True, exist_ok=True)
+        run.write()
         try:
             run_contestant(run)
         except FilbertError as error:
-            return Ended("failed", str(error))
-        return Ended("finished")
+            return "failed", str(error)
+        return "finished", None
 
     @contextmanager
     def patched():
-        with mock.patch.object(runs, "run_child", run_here):
+        with mock.patch.object(study, "run_child", run_here):
             yield
 
     return patched

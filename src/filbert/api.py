@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from filbert.compare.options import StudyOptions
+from filbert.compare.recipe import StudyOptions
 from filbert.data.columns import ColumnNames
 from filbert.data.shards import CorpusOptions
 from filbert.data.tables import Rows, as_files
@@ -308,7 +308,7 @@ def compare(
     with _chosen(StudyOptions, options) as flags:
         study = read_study(of_study, flags, name=name)
 
-        from filbert.compare.runs import run_study
+        from filbert.compare.study import run_study
 
         results = run_study(
             study,

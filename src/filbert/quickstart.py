@@ -9,18 +9,17 @@ from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Report, check
 from filbert.data.records import Row
 from filbert.files import write_json
 from filbert.report.run import write_run_report
-from filbert.report.table import model_name
 from filbert.tasks.base import Prediction, TaskOptions, task_class
 from filbert.tasks.rows import read_task_rows, row_check
 from filbert.train.finetune import finetune
 from filbert.train.linear import TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.log import say
+from filbert.train.measure import differences
 from filbert.train.options import FinetuneOptions
 
 # Two passes at 128 tokens: a few minutes on two cores.
@@ -74,8 +73,13 @@ def quickstart(
     rows, baseline, predictions = _baseline(options)
     scores = Path("predictions") / "test.tfidf.jsonl"
     _write_scores(out / scores, rows, predictions)
-    facts["baselines"] = [baseline | {"predictions": scores.as_posix()}]
-    facts |= _compared(out, facts, predictions)
+    lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    task = task_class("classification").from_options(
+        TaskOptions(labels=tuple(facts["labels"]), positive=facts["positive"]), ColumnNames()
+    )
+    gold, answers = [task.gold(row) for row in rows], [json.loads(line) for line in lines]
+    baseline |= {"predictions": scores.as_posix()}
+    facts["baselines"] = [baseline | {"differences": differences(task, gold, answers, predictions)}]
     write_json(out / "run.json", facts)
     write_run_report(out)
     return facts
@@ -106,22 +110,6 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
         "parameters": fitted.num_parameters,
     }
     return rows["test"], facts, predictions
-
-
-def _compared(out: Path, facts: dict[str, Any], baseline: list[Prediction]) -> dict[str, Any]:
-    """Return intervals of model and baseline, and the tests between them, for run.json."""
-    lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    model = [json.loads(line) for line in lines]
-    name = model_name(facts)
-    return side_by_side(
-        [row["gold"] for row in model],
-        {name: model, TFIDF: baseline},
-        {
-            name: facts["metrics"]["test"]["threshold"],
-            TFIDF: facts["baselines"][0]["metrics"]["threshold"],
-        },
-        positive=facts["positive"],
-    )
 
 
 def _write_scores(path: Path, rows: list[Row], predictions: list[Prediction]) -> None:

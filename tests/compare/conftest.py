@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from filbert.compare import runs
-from filbert.compare.child import Ended
-from filbert.compare.options import StudyOptions
-from filbert.compare.recipe import Study, read_study
+from filbert.compare import study
+from filbert.compare.recipe import Study, StudyOptions, read_study
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def no_training(monkeypatch):
 
     def pretend(run, **_):
         asked.append(f"{run.contestant}/{run.seed}")
-        return Ended("failed", "pretended")
+        return "failed", "pretended"
 
-    monkeypatch.setattr(runs, "run_child", pretend)
+    monkeypatch.setattr(study, "run_child", pretend)
     return asked

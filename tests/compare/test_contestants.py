@@ -1,4 +1,4 @@
-"""One contestant with one seed: what its seconds hold, and how it goes on."""
+"""One contestant with one seed: classifiers, what their seconds include, and costs."""
 
 from __future__ import annotations
 
@@ -6,35 +6,72 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from filbert.compare.contestants import ContestantRun, finished_fingerprint, run_contestant
+from filbert.compare import contestants
+from filbert.compare.classifiers import (
+    BiGRU,
+    Network,
+    fit_bigru,
+    word_means,
+)
+from filbert.compare.contestants import ContestantRun, measure, run_contestant
+from filbert.compare.recipe import BiGRUOptions
+from filbert.data.columns import ColumnNames
+from filbert.data.records import Row
+from filbert.errors import ConfigError
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
+from filbert.train.linear import joined
+from filbert.train.options import flat
+
+SMALL = flat(BiGRUOptions(dim=8, hidden=6, min_count=1, lr=0.02, batch_size=16))
 
 
 @pytest.fixture
 def job(films, tiny_model, tmp_path):
-    def make(kind="encoder", options=None, **training):
-        training = {
-            "steps": 2,
-            "max_length": 32,
-            "precision": "float32",
-            "device": "cpu",
-        } | training
+    def make(kind="encoder", **options):
         if kind == "encoder":
-            training["model"] = str(tiny_model)
-        data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
-        out = str(tmp_path / "seed-0")
+            options = {"steps": 2, "max_length": 32, "precision": "float32", "device": "cpu",
+                       "model": str(tiny_model)} | options  # fmt: skip
         return ContestantRun(
-            contestant="it", kind=kind, options=options or {}, training=training, cleaning=None,
-            seed=0, data=data, labels=("neg", "pos"), positive="pos", out=out, fingerprint="mark",
+            contestant="it", kind=kind, options=options, cleaning=None, seed=0,
+            data={name: str(films / f"{name}.csv") for name in ("train", "dev", "test")},
+            labels=("neg", "pos"), positive="pos", out=str(tmp_path / "seed-0"), fingerprint="x",
         )  # fmt: skip
 
     return make
 
 
 def facts_of(job):
-    with open(f"{job.out}/run.json", encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads((job.folder / "run.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def rows(films):
+    task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
+    return {
+        n: list(read_task_rows(task, films / f"{n}.csv", ColumnNames()))
+        for n in ("train", "dev", "test")
+    }
+
+
+@pytest.fixture(scope="module")
+def task(rows):
+    return Classification.from_options(TaskOptions(positive="pos"), ColumnNames()).fit(
+        rows["train"]
+    )
+
+
+@pytest.fixture(scope="module")
+def texts(rows):
+    return [joined(row) for row in rows["train"]]
+
+
+# Runs
 
 
 def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
@@ -52,28 +89,6 @@ def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
     assert "resume" not in capsys.readouterr().err
 
 
-def test_lost_predictions_are_made_by_the_model_that_is_there(job):
-    one = job()
-    run_contestant(one)
-    folder = Path(one.out)
-    before = facts_of(one)
-    lines = (folder / "predictions/dev.jsonl").read_text().splitlines()
-    (folder / "predictions/dev.jsonl").unlink()
-    weights = (folder / "model/model.safetensors").read_bytes()
-    run_contestant(one)
-    assert finished_fingerprint(folder) == "mark"
-    again = [
-        json.loads(line) for line in (folder / "predictions/dev.jsonl").read_text().splitlines()
-    ]
-    for mine, line in zip(again, lines, strict=True):
-        wanted = json.loads(line)
-        assert (mine["row"], mine["gold"]) == (wanted["row"], wanted["gold"])
-        # Batches of other sizes round otherwise.
-        assert mine["scores"] == pytest.approx(wanted["scores"], abs=1e-5)
-    assert facts_of(one)["costs"] == before["costs"]
-    assert (folder / "model/model.safetensors").read_bytes() == weights
-
-
 def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     labels = ("Business, finance", "arts", "sports, games")
     path = tmp_path / "news.jsonl"
@@ -85,15 +100,125 @@ def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     assert facts_of(one)["labels"] == list(labels)
 
 
-def test_words_of_dev_and_test_have_their_vectors_out_of_a_file(job, tmp_path):
+def test_words_of_dev_and_test_have_their_vectors_from_a_file(job, tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("the 1 0\nunheard 0 1\n")
-    films = job().data
-    lines = Path(films["test"]).read_text().splitlines()
+    one = job("static", vectors=str(path), model=None, C=1.0)
     test = tmp_path / "test.csv"
-    test.write_text("\n".join([lines[0], *lines[1:], "unheard,pos"]) + "\n")
-    one = replace(job("static", {"vectors": str(path), "model": None, "C": 1.0}),
-                  data=films | {"test": str(test)})  # fmt: skip
-    run_contestant(one)
-    facts = json.loads((Path(one.out) / "model/linear.json").read_text())
+    test.write_text(Path(one.data["test"]).read_text().rstrip() + "\nunheard,pos\n")
+    run_contestant(replace(one, data=one.data | {"test": str(test)}))
+    facts = json.loads((one.folder / "model/linear.json").read_text())
     assert facts["words"] == ["the", "unheard"]
+
+
+def test_a_bigru_run_writes_facts_predictions_and_the_model(job, tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("the 1 0 0 0 0 0 0 0\n")
+    one = job("bigru", **SMALL | {"vectors": str(path), "steps": 3, "max_length": 4})
+    run_contestant(one)
+    assert facts_of(one)["costs"]["parameters"] > 8 * 50
+    lines = (one.folder / "predictions/test.jsonl").read_text().splitlines()
+    assert any(json.loads(line)["truncated"] for line in lines)
+    names = {path.name for path in (one.folder / "model").iterdir()}
+    assert names == {"bigru.json", "bigru.safetensors"}
+
+
+# Word vectors
+
+
+def test_word_vectors_come_from_the_file_or_from_the_pieces_of_a_model(tmp_path, tiny_model):
+    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
+
+    path = tmp_path / "v.txt"
+    path.write_text("film 1 0\nother 5 5\ngood 0 2\nnever 7 7\n")
+    every = ["A good film", "unheard", "the other film"]
+    means = word_means(every[:2], every, vectors=str(path), model=None)
+    assert sorted(means.words) == ["film", "good", "other"]
+    assert means.means(["good film!", "zzz"]).tolist() == [[0.5, 1.0], [0.0, 0.0]]
+    with pytest.raises(ConfigError, match="none of the 1 words of the training texts"):
+        word_means(["unheard"], every, vectors=str(path), model=None)
+    # A word of several pieces has the mean of their rows.
+    table = read_checkpoint(tiny_model).tensors["encoder.embeddings.word.weight"].float().numpy()
+    pieces = read_tokenizer(tiny_model).encode(["films"], max_length=64)[0].input_ids[1:-1]
+    assert len(pieces) > 1
+    means = word_means(["films"], ["films"], vectors=None, model=str(tiny_model))
+    np.testing.assert_allclose(means.table[0], table[pieces].mean(0), rtol=0, atol=1e-6)
+
+
+# BiGRU
+
+
+def bigru(rows, texts, task, *, seed=0, **changes) -> BiGRU:
+    train = texts, rows["train"]
+    return fit_bigru(task, SMALL | changes, train=train, dev=rows["dev"], seed=seed)[0]
+
+
+def test_a_bigru_learns_and_the_same_seed_gives_the_same_model(rows, texts, task):
+    first, again, other = (bigru(rows, texts, task, seed=seed) for seed in (0, 0, 1))
+    scores = [
+        [answer["scores"]["pos"] for answer in model.predict_rows(rows["test"])]
+        for model in (first, again, other)
+    ]
+    assert scores[0] == scores[1] != scores[2]
+    gold = [task.gold(row) for row in rows["test"]]
+    assert first.task.metrics(gold, first.predict_rows(rows["test"]))["accuracy"] > 0.9
+
+
+def test_padding_changes_nothing():
+    torch.manual_seed(0)
+    network = Network(20, 3, SMALL).eval()
+    short, long = torch.tensor([4, 5, 6]), torch.tensor([7, 8, 9, 10, 11])
+    alone = network(short[None], torch.tensor([3]))
+    padded = torch.nn.utils.rnn.pad_sequence([short, long], batch_first=True)
+    torch.testing.assert_close(network(padded, torch.tensor([3, 5]))[0], alone[0])
+
+
+def test_words_of_a_bigru_have_their_vectors_from_a_file(rows, texts, task, tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("the " + " ".join("7" * 8) + "\nqqq 0 1 0 0 0 0 0 0\n")
+    model = bigru(rows, texts, task, vectors=str(path), steps=1, lr=1e-9)
+    row = model.network.words.weight[model.words["the"]]
+    torch.testing.assert_close(row, torch.full((8,), 7.0))
+
+
+# Costs
+
+
+class Clock:
+    """A predictor that takes so many seconds a row, and the clock that it moves."""
+
+    def __init__(self, *paces: float) -> None:
+        self.now, self.paces, self.batches = 0.0, list(paces), []
+
+    def predict(self, rows):
+        self.batches.append([row.line for row in rows])
+        self.now += len(rows) * (self.paces.pop(0) if len(self.paces) > 1 else self.paces[0])
+        return []
+
+    def measure(self, monkeypatch):
+        monkeypatch.setattr(contestants.time, "perf_counter", lambda: self.now)
+        return measure(self.predict, [Row({"text": str(i)}, "x", i + 1) for i in range(5000)])
+
+
+def test_speed_is_the_median_pass_over_spread_rows_after_a_warm_up(monkeypatch):
+    clock = Clock(0.001, 0.001, 0.002, 0.004, 0.001, 0.002)
+    found = clock.measure(monkeypatch)
+    assert [len(lines) for lines in clock.batches[:7]] == [64, *[1024] * 5, 1]
+    assert found["rows_per_second"] == pytest.approx(500)
+    lines = clock.batches[5]
+    assert (lines[0], lines[-1]) == (1, 5000)
+    assert {b - a for a, b in zip(lines, lines[1:], strict=False)} <= {4, 5}
+
+
+def test_a_slow_model_is_timed_in_fewer_passes(monkeypatch):
+    clock = Clock(0.02)
+    clock.measure(monkeypatch)
+    # Two passes of 20.5 seconds, then 200 single texts of 0.02 seconds.
+    assert [len(lines) for lines in clock.batches].count(1024) == 2
+
+
+def test_latency_is_the_median_of_single_texts_until_the_time_is_over(monkeypatch):
+    clock = Clock(*[0.001] * 6, *[0.001] * 120, *[0.003] * 60, 0.6)
+    found = clock.measure(monkeypatch)
+    assert found["latency_seconds"] == pytest.approx(0.001)
+    assert 190 < len(clock.batches) - 6 < 200

@@ -36,7 +36,7 @@ def features(kind, rows):
         return WordCounts(texts)
     words = sorted({word for text in texts for word in text.split() if len(word) > 1})
     table = np.random.default_rng(0).normal(size=(len(words), 24)).astype(np.float32)
-    return WordMeans(words, table).fitted(texts)
+    return WordMeans(texts, words, table)
 
 
 def fit(task, counts, rows, **options):

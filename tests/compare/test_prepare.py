@@ -6,12 +6,12 @@ import csv
 import datetime as dt
 import json
 import random
-import sys
 
 import pytest
 from pyarrow import Table, parquet
 
-from filbert.compare.prepare import prepare
+from filbert.compare import study
+from filbert.compare.study import prepare
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
 
@@ -125,8 +125,8 @@ def test_several_columns_become_one_label_and_further_columns_are_kept(whole, re
         (
             [["x", 0], ["y", 1], ["z", 1], ["w", 2]] * 9,
             {"positive": "1"},
-            InputError,
-            r"a.csv:5: label '2', after \['0', '1'\]. With positive '1' there are two labels",
+            ConfigError,
+            "positive is '1', one of two labels; found",
         ),
         ([["x", 0], ["y", 1]] * 20, {"text_column": "txt"}, InputError, 'no column "txt"'),
         ([["x", 0], ["y", 1]] * 20, {"slice_column": "age"}, InputError, 'no column "age"'),
@@ -164,9 +164,9 @@ def test_a_wrong_label_is_found_before_repeats_are_searched(whole, read, tmp_pat
     def never(*_, **__):
         raise AssertionError("the long search began")
 
-    monkeypatch.setattr(sys.modules["filbert.compare.prepare"], "near_duplicates", never)
+    monkeypatch.setattr(study, "near_duplicates", never)
     path = write(tmp_path / "a.csv", ["text", "label"], [[sentence(i), i % 3] for i in range(40)])
-    with pytest.raises(InputError, match="a.csv:4: label '2'"):
+    with pytest.raises(ConfigError, match="one of two labels"):
         prepare(read(whole(path, positive="1")), tmp_path / "out")
 
 

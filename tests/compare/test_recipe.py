@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.compare.recipe import chosen, training_options, usual_recipe
+from filbert.compare.recipe import usual_recipe
 from filbert.errors import ConfigError, FilbertError
 
 
@@ -13,7 +13,7 @@ def with_contestant(recipe, **table):
 
 
 REFUSED = [
-    ({"sedes": 3}, "'sedes' is unknown. Did you mean 'seeds'"),
+    ({"sedes": 3}, "no option 'sedes'. Did you mean 'seeds'"),
     ({"contestants": {}}, "names no contestant"),
     ({"contestants": {"a/b": {}}}, "the name becomes a folder"),
     ({"contestants": {"a": 3}}, "must be a table"),
@@ -38,7 +38,7 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"kind": "encodr"}, "kind 'encodr' is not one of .* Did you mean 'encoder'"),
+        ({"kind": "encodr"}, "kind is 'encodr'.* Did you mean 'encoder'"),
         ({"model": "minilmm"}, "minilmm.* Did you mean 'minilm'"),
         ({"model": "minilm", "epoch": 2}, "no option 'epoch'. Did you mean 'epochs'"),
         ({"model": "minilm", "train": "x"}, "the same for all contestants"),
@@ -49,7 +49,7 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
         ({"kind": "tfidf", "C": 0}, "above 0"),
         ({"kind": "tfidf", "ngrams": 0}, "whole number from 1"),
         ({"kind": "bigru", "hiden": 8}, "Did you mean 'hidden'"),
-        ({"kind": "bigru", "vectors": "nowhere.txt"}, "no file nowhere.txt"),
+        ({"kind": "bigru", "vectors": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"kind": "static", "vectors": "a.txt", "model": "minilm"}, "both name the word vectors"),
         ({"kind": "bigru", "dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"kind": "bigru", "max_words": 2}, "max_words is 2; it must be a whole number from 3"),
@@ -75,12 +75,10 @@ def test_a_flag_wins_over_the_recipe_and_over_a_contestant(recipe, read):
 
 
 @pytest.mark.parametrize("own", [{"epochs": 5.0}, {"steps": 7}, {"time": "1m"}])
-def test_how_long_a_contestant_says_it_trains_wins_over_all_that_everybody_was_told(
-    own, recipe, read
-):
+def test_the_length_of_a_contestant_s_own_table_takes_precedence(own, recipe, read):
     recipe |= {"epochs": 2.0, "steps": 4}
     recipe["contestants"]["tiny"] |= own
-    tiny = training_options(read(recipe).contestants[0])
+    tiny = read(recipe).contestants[0].options
     assert {k: v for k, v in tiny.items() if k in ("epochs", "steps", "time")} == own
 
 
@@ -121,7 +119,56 @@ def test_cleaning_is_of_the_flag_then_of_the_contestant_then_of_the_study(recipe
 
 
 def test_only_takes_names_of_contestants(recipe, read):
-    contestants = read(recipe).contestants
-    assert chosen(contestants, ["tfidf"]) == [contestants[1]]
+    study = read(recipe)
+    assert study.chosen(["tfidf"]) == [study.contestants[1]]
     with pytest.raises(ConfigError, match="Did you mean 'tiny'"):
-        chosen(contestants, ["tinny"])
+        study.chosen(["tinny"])
+
+
+# Students and quantised models
+
+STUDENT = {"kind": "distilled", "teacher": "tiny", "keep_layers": "1"}
+
+
+def with_contestants(recipe, **tables):
+    return {**recipe, "contestants": {**recipe["contestants"], **tables}}
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"kind": "distilled", "keep_layers": "1"}, "teacher is None; name a contestant above"),
+        ({**STUDENT, "teacher": "tny"}, "teacher is 'tny'.* Did you mean 'tiny'"),
+        ({**STUDENT, "teacher": "tfidf"}, "of kind encoder or distilled"),
+        ({"kind": "distilled", "teacher": "tiny"}, "it needs a student"),
+        ({**STUDENT, "method": "sofd"}, "Did you mean 'soft'"),
+        ({**STUDENT, "method": "minilm"}, "learns from --corpus"),
+        ({**STUDENT, "alpha": 2.0}, "alpha is 2.0"),
+        ({**STUDENT, "cleaning": "study"}, "no option 'cleaning'"),
+        ({**STUDENT, "max_length": 500}, "max_length 500"),
+        ({**STUDENT, "student": "minilmm"}, "minilmm"),
+        ({"kind": "quantised", "of": "tiny", "precision": "int4"}, "no option 'precision'"),
+        ({"kind": "distilled", "teacher": "new", "keep_layers": "1"}, "name a contestant above"),
+    ],
+)
+def test_a_student_or_quantised_model_that_cannot_be_is_refused_in_a_sentence(
+    table, sentence, recipe, read, monkeypatch
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FilbertError, match=sentence):
+        read(with_contestants(recipe, new=table))
+
+
+def test_a_student_may_teach_in_its_turn(recipe, read):
+    second = {"kind": "distilled", "teacher": "new", "keep_layers": "1"}
+    found = read(with_contestants(recipe, new=STUDENT, last=second)).contestants
+    assert found[-1].source.source.name == "tiny"
+
+
+def test_options_of_all_contestants_reach_students_and_flags_win(recipe, read):
+    study = read(with_contestants(recipe, new={**STUDENT, "epochs": 5.0}), epochs=2.0)
+    new = study.contestants[-1]
+    assert (new.options["epochs"], new.options["max_length"]) == (2.0, 32)
+    assert "steps" not in new.options
+    int8 = read(with_contestants(recipe, new={"kind": "quantised", "of": "tiny"})).contestants[-1]
+    assert int8.options == {"of": "tiny"}

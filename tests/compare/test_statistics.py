@@ -8,9 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.compare.predictions import Predicted
-from filbert.compare.statistics import compute_statistics
-from filbert.errors import ConfigError, InputError
+from filbert.compare import statistics
+from filbert.compare.statistics import (
+    Predicted,
+    by_column,
+    compute_statistics,
+    read_predictions,
+    slice_entry,
+)
+from filbert.errors import FormatError, InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import draws, ends, holm, two_sided_p
 from filbert.metrics.classification import binary_metrics
@@ -162,7 +168,7 @@ def test_a_form_of_rows_that_count_once_gives_the_figures_themselves(seeds_of):
     once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
     wanted = judged.metrics()
     assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
-    names, form = judged.tested_form()
+    names, form = judged.form(tested=True)
     once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
     assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
 
@@ -295,18 +301,95 @@ def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_pat
     assert set(found["slices"][-1]["contestants"]["good"]) == {"accuracy", "macro_f1"}
 
 
-def test_odd_options_are_refused(study, seeds_of):
-    with pytest.raises(ConfigError, match="positive is 'bad'"):
-        judged(study, seeds_of, positive="bad")
-    with pytest.raises(ConfigError, match="level is 95"):
-        judged(study, seeds_of, level=95)
-    with pytest.raises(ConfigError, match="two different labels"):
-        judged(study, seeds_of, labels=["ok"])
-    with pytest.raises(InputError, match="no finished contestant"):
-        judged(study, {"good": {}})
-
-
 def test_a_contestant_that_joins_changes_no_interval_of_the_others(results, study, seeds_of):
     fewer = judged(study, {name: seeds_of[name] for name in ("fair", "good")})
     mine = {c["name"]: c["test"] for c in fewer["contestants"]}
     assert mine["good"] == results["contestants"][0]["test"]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_significant"),
+    [
+        ({"low": 0.01, "high": 0.05, "p_holm": 0.01}, True),
+        ({"low": -0.05, "high": -0.01, "p_holm": 0.01}, True),
+        ({"low": -0.01, "high": 0.05, "p_holm": 0.01}, False),
+        ({"low": 0.01, "high": 0.05, "p_holm": 0.05}, False),
+        ({"low": None, "high": None, "p_holm": None}, False),
+        ({"low": 0.01, "high": 0.05, "p_holm": 0.01, "over_seeds": (-0.01, 0.05)}, False),
+        ({"low": 0.01, "high": 0.05, "p_holm": 0.01, "over_seeds": (0.01, 0.05)}, True),
+    ],
+)
+def test_a_difference_is_significant_if_all_its_intervals_and_holm_agree(change, is_significant):
+    if "over_seeds" in change:
+        change["over_seeds"] = dict(zip(("low", "high"), change["over_seeds"], strict=True))
+    assert statistics._is_significant(change) == is_significant
+
+
+# Predictions and slices
+
+
+def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path):
+    gold = gold_of("test")
+    lines = lines_of(gold, predicted(gold, 1.0, 0))
+    write(tmp_path / "one", "test", lines)
+    for number, changed in enumerate(
+        (lines[:-1], [lines[1], lines[0], *lines[2:]], [lines[0] | {"gold": "x"}, *lines[1:]], [])
+    ):
+        write(tmp_path / f"two-{number}", "test", changed)
+        runs = {"one": {0: tmp_path / "one"}, "two": {4: tmp_path / f"two-{number}"}}
+        error, words = [
+            (InputError, "two, seed 4: its test predictions are of other rows"),
+            (InputError, "two, seed 4: its test predictions are of other rows"),
+            (FormatError, r"test\.jsonl holds no predictions for"),
+            (FormatError, "it is missing or empty"),
+        ][number]
+        with pytest.raises(error, match=words):
+            read_predictions("test", runs, LABELS)
+
+
+def named(parts) -> list[tuple[str, list[int]]]:
+    return [(name, at.tolist()) for name, at in parts]
+
+
+def values(*given) -> list[dict]:
+    return [{"text": "a", "group": value} for value in given]
+
+
+@pytest.mark.parametrize(
+    ("given", "yes", "no"),
+    [
+        (("1", "0", "1"), [0, 2], [1]),
+        ((0.5, 0.499, "0.8333"), [0, 2], [1]),
+        ((True, False, False), [0], [1, 2]),
+        (("true", "False", "0"), [0], [1, 2]),
+    ],
+)
+def test_shares_and_truth_values_become_yes_and_no(given, yes, no):
+    assert named(by_column(values(*given), "group")) == [("yes", yes), ("no", no)]
+
+
+@pytest.mark.parametrize("gone", ["nan", "NA", " null ", "None", float("nan")])
+def test_a_word_for_nothing_in_a_column_of_shares_is_a_missing_value(gone):
+    found = named(by_column(values("0.1", "0.7", gone, 0.2), "group"))
+    assert found == [("yes", [1]), ("no", [0, 3]), ("not stated", [2])]
+
+
+def test_rare_values_share_a_slice():
+    found = by_column(values(*(["often"] * 3), *(f"v{n:02}" for n in range(30))), "group")
+    assert len(found) == 20
+    assert (found[0][0], found[-1][0]) == ("often", "12 other values")
+    assert sum(len(at) for _, at in found) == 33
+
+
+def sliced(gold, scores):
+    """The entry of a slice with all rows of one contestant."""
+    table = np.stack([1 - np.array(scores), np.array(scores)], axis=1)
+    predicted = Predicted(np.array(gold), table, 1, 0.5)
+    return slice_entry({"one": predicted}, "all", np.arange(len(gold)))
+
+
+def test_a_slice_without_positives_has_only_what_negatives_tell():
+    found = sliced([0, 0, 0, 0], [0.1, 0.6, 0.2, 0.3])["contestants"]["one"]
+    assert found["false_positive_rate"] == 0.25 and found["accuracy"] == 0.75
+    missing = {key for key, value in found.items() if value is None}
+    assert missing == {"roc_auc", "pr_auc", "f1", "precision", "recall"}

@@ -10,8 +10,7 @@ import random
 import pytest
 
 import filbert
-from filbert.compare.options import StudyOptions
-from filbert.compare.recipe import read_study
+from filbert.compare.recipe import StudyOptions, read_study
 from filbert.recipes import read_recipe, recipe_path
 
 RECIPE = read_recipe(recipe_path("distil-toxic", "compare"))

@@ -48,8 +48,9 @@ def test_the_interval_of_a_difference_excludes_zero_only_for_a_better_model():
     same = [answers(0.4)] * len(labels)
     found = measure.differences(task, gold, right, same)
     # Areas of 1 and 0.5 in every resample.
-    assert found["roc_auc"] == {"low": 0.5, "high": 0.5}
-    assert measure.differences(task, gold, same, same)["f1"] == {"low": 0.0, "high": 0.0}
+    assert found["roc_auc"] == {"low": 0.5, "high": 0.5, "p": 2 / 1001}
+    equal = {"low": 0.0, "high": 0.0, "p": 1.0}
+    assert measure.differences(task, gold, same, same)["f1"] == equal
 
 
 def test_several_labels_and_tags_have_baselines_that_read_the_words():

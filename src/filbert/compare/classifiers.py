@@ -27,8 +27,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.word_vectors import read_vectors
-from filbert.errors import ConfigError, InputError, RunError
+from filbert.data.word_vectors import WordVectors, read_vectors
+from filbert.errors import ConfigError, RunError
 from filbert.tasks.base import Prediction, Task, task_to_dict
 from filbert.train.linear import dev_score, joined, words_of
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 # their own, and so are punctuation marks.
 _WORD = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+|([^\w\s])\1{0,2}")
 _PADDING, _UNKNOWN = 0, 1
-# Rows per batch in prediction.
-_BATCH = 256
+_BATCH = 256  # rows per batch in prediction
 _SPREAD = 0.1  # standard deviation of word vectors that are drawn without a file
 
 
@@ -48,83 +47,75 @@ class WordMeans:
     """Mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
 
     Args:
+        texts: Training texts, which the scale is fitted on.
         words: In the order of the table.
         table: float32 (words, F).
-        mean, deviation: Of the features in training, float64 (F,).
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        table: np.ndarray,
-        *,
-        mean: np.ndarray | None = None,
-        deviation: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, texts: Sequence[str], words: Sequence[str], table: np.ndarray) -> None:
         self.words, self.table = list(words), table
         self._rows = {word: at for at, word in enumerate(self.words)}
-        self.mean = np.zeros(table.shape[1]) if mean is None else mean
-        self.deviation = np.ones(table.shape[1]) if deviation is None else deviation
-
-    def fitted(self, texts: Sequence[str]) -> WordMeans:
-        """Return the same features, scaled by these texts."""
-        raw = self._raw(texts)
-        deviation = raw.std(0)
-        deviation = np.where(deviation, deviation, 1.0)
-        return WordMeans(self.words, self.table, mean=raw.mean(0), deviation=deviation)
-
-    def of(self, texts: Sequence[str]) -> np.ndarray:
-        """Return scaled means; a text without a known word has 0 before scaling."""
-        scaled: np.ndarray = (self._raw(texts) - self.mean) / self.deviation
-        return scaled
+        means = self.means(texts)
+        deviation = means.std(0)
+        self.mean, self.deviation = means.mean(0), np.where(deviation, deviation, 1.0)
 
     @property
     def num_parameters(self) -> int:
         """Number of values in the table."""
         return int(self.table.size)
 
+    def means(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the means, float64 (N, F); zeros for a text without a known word."""
+        means = np.zeros((len(texts), self.table.shape[1]))
+        for at, text in enumerate(texts):
+            known = [self._rows[w] for w in words_of(text) if w in self._rows]
+            if known:
+                means[at] = self.table[known].mean(0)
+        return means
+
+    def of(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the scaled means."""
+        scaled: np.ndarray = (self.means(texts) - self.mean) / self.deviation
+        return scaled
+
     def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
         """Add the words to the JSON and the vectors to the tensors."""
         facts |= {"features": "word means", "words": self.words}
         tensors |= {"table": self.table, "mean": self.mean, "deviation": self.deviation}
 
-    def _raw(self, texts: Sequence[str]) -> np.ndarray:
-        raw = np.zeros((len(texts), self.table.shape[1]))
-        for at, text in enumerate(texts):
-            known = [self._rows[w] for w in words_of(text) if w in self._rows]
-            if known:
-                raw[at] = self.table[known].mean(0)
-        return raw
 
-
-def word_table(
-    texts: Sequence[str], *, vectors: str | None, model: str | None, others: Sequence[str] = ()
+def word_means(
+    train: Sequence[str], every: Sequence[str], *, vectors: str | None, model: str | None
 ) -> WordMeans:
-    """Return the vectors of the words of texts, from a file or from an encoder.
+    """Return the means of the vectors of words, from a file or from an encoder.
 
     Args:
-        texts: Cleaned training texts.
+        train: Cleaned training texts.
+        every: Cleaned texts of all splits, whose words are looked up in the file.
         vectors: A GloVe or word2vec text file.
         model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
             embedding table.
-        others: Cleaned dev and test texts, whose words are looked up in the file too.
 
     Raises:
-        InputError: The file has none of the words of the training texts.
-        FormatError: The file or the model is damaged.
+        ConfigError: The file has none of the words of the training texts.
+        InputError, FormatError: The file or the model is damaged.
     """
-    words = sorted({word for text in texts for word in words_of(text)})
+    words = sorted({word for text in train for word in words_of(text)})
     if vectors is None:
         assert model is not None
-        return WordMeans(words, _of_model(words, model))
+        return WordMeans(train, words, _of_model(words, model))
+    known = _known_vectors(vectors, {w for text in every for w in words_of(text)}, words)
+    return WordMeans(train, known.words, np.asarray(known.table, dtype=np.float32))
 
-    known = read_vectors(Path(vectors), {*words, *(w for text in others for w in words_of(text))})
+
+def _known_vectors(path: str, wanted: set[str], words: Sequence[str]) -> WordVectors:
+    known = read_vectors(Path(path), wanted)
     if set(words).isdisjoint(known.words):
-        raise InputError(
-            f"{vectors} has none of the {len(words):,} words of the training texts. Is it of this "
-            f"language, and in lower case?"
+        raise ConfigError(
+            f"{path} has none of the {len(words):,} words of the training texts. Is it of this "
+            "language, and in lower case?"
         )
-    return WordMeans(known.words, np.asarray(known.table, dtype=np.float32))
+    return known
 
 
 def _of_model(words: Sequence[str], model: str) -> np.ndarray:
@@ -133,10 +124,8 @@ def _of_model(words: Sequence[str], model: str) -> np.ndarray:
 
     place = find_model(model)
     table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()
-    tokenizer = read_tokenizer(place)
-    ids = tokenizer.encode(list(words), max_length=64)
     vectors = np.zeros((len(words), table.shape[1]), dtype=np.float32)
-    for at, encoding in enumerate(ids):
+    for at, encoding in enumerate(read_tokenizer(place).encode(list(words), max_length=64)):
         # Without the special tokens at both ends.
         pieces = encoding.input_ids[1:-1]
         if len(pieces):
@@ -171,13 +160,12 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class BiGRU:
-    """A trained classifier; `words` maps to ids, `num_with_vectors` of them are in the file."""
+    """A trained classifier; `words` maps to ids."""
 
     task: Task
     network: Network
     words: dict[str, int]
     options: dict[str, Any]
-    num_with_vectors: int = 0
     cleaning: Cleaning | None = None
 
     @property
@@ -187,7 +175,7 @@ class BiGRU:
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
-        return self.task.decode(*self._outputs(rows))
+        return self.task.decode(*self.outputs(rows))
 
     def save(self, folder: Path) -> None:
         """Write bigru.json and bigru.safetensors."""
@@ -201,11 +189,12 @@ class BiGRU:
         (folder / "bigru.json").write_text(text + "\n", encoding="utf-8")
 
     @torch.inference_mode()
-    def _outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:
+    def outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:
+        """Return logits, float64 (C,) each, and examples that hold the number of words read."""
         texts = [joined(row, self.cleaning) for row in rows]
         ids = _encode(texts, self.words, self.options["max_length"])
         counts = [sum(1 for _ in _WORD.finditer(text)) for text in texts]
-        logits: list[Tensor] = [torch.empty(0)] * len(ids)
+        logits: list[Any] = [None] * len(ids)
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         for start in range(0, len(order), _BATCH):
             part = order[start : start + _BATCH]
@@ -230,7 +219,7 @@ def fit_bigru(
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
     Args:
-        options: `recipe.BIGRU`, all of them.
+        options: Those of `recipe.BiGRUOptions`.
         train: Cleaned texts and their labelled rows.
         started: Value of time.perf_counter() before training was prepared; by default now.
 
@@ -240,7 +229,7 @@ def fit_bigru(
     started = time.perf_counter() if started is None else started
     texts, rows = train
     torch.manual_seed(seed)
-    words, table, num_with_vectors = _vocabulary(texts, options, seed)
+    words, table = _vocabulary(texts, options, seed)
     network = Network(len(words), task.spec.num_labels or 0, options)
     network.words.weight.data.copy_(table)
     ids = _encode(texts, words, options["max_length"])
@@ -250,7 +239,7 @@ def fit_bigru(
     num_steps = options["steps"] or max(1, round(options["epochs"] * math.ceil(len(ids) / size)))
     per_epoch = min(num_steps, math.ceil(len(ids) / size))
     wanted = [task.gold(row) for row in dev]
-    model = BiGRU(task, network, words, options, num_with_vectors, cleaning)
+    model = BiGRU(task, network, words, options, cleaning)
     best: tuple[float, dict[str, Any]] | None = None
     seconds = time.perf_counter() - started
     started = time.perf_counter()
@@ -275,13 +264,13 @@ def fit_bigru(
         started = time.perf_counter()
     assert best is not None
     network.load_state_dict(best[1])
-    return replace(model, task=task.calibrate(wanted, *model._outputs(dev))), seconds
+    return replace(model, task=task.calibrate(wanted, *model.outputs(dev))), seconds
 
 
 def _vocabulary(
     texts: Sequence[str], options: Mapping[str, Any], seed: int
-) -> tuple[dict[str, int], Tensor, int]:
-    """Return ids of the most frequent words, their vectors, and how many are from the file."""
+) -> tuple[dict[str, int], Tensor]:
+    """Return ids of the most frequent words, and their vectors."""
     counts = Counter(m[0] for text in texts for m in _WORD.finditer(text.lower()))
     frequent = [word for word, count in counts.items() if count >= options["min_count"]]
     frequent.sort(key=lambda word: (-counts[word], word))
@@ -291,18 +280,12 @@ def _vocabulary(
     words = {word: at for at, word in enumerate(listed)}
     shape = (len(words), options["dim"])
     table = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) * _SPREAD
-    if options["vectors"] is None:
-        return words, torch.from_numpy(table), 0
-    vectors = read_vectors(Path(options["vectors"]), words)
-    if not vectors.words:
-        raise ConfigError(
-            f"{options['vectors']} has none of the {len(words):,} words of the training texts. Is "
-            "it of this language, and in lower case?"
-        )
-    # Words without a vector are drawn with the standard deviation of the others.
-    table *= vectors.table.std() / _SPREAD
-    table[[words[word] for word in vectors.words]] = vectors.table
-    return words, torch.from_numpy(table), len(vectors.words)
+    if options["vectors"] is not None:
+        known = _known_vectors(options["vectors"], set(words), frequent)
+        # Words without a vector are drawn with the standard deviation of the others.
+        table *= known.table.std() / _SPREAD
+        table[[words[word] for word in known.words]] = known.table
+    return words, torch.from_numpy(table)
 
 
 def _encode(texts: Sequence[str], words: Mapping[str, int], limit: int) -> list[list[int]]:

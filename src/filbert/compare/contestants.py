@@ -1,17 +1,23 @@
-"""Runs one contestant with one seed, from the prepared rows to a run folder with its costs.
+"""One contestant with one seed, in a process of its own: from the prepared rows to a run folder.
 
-The child process calls `run_contestant`. Costs are measured in that process, on the test rows.
+A process of its own measures its memory separately, and a crash or a kill ends only this run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -21,10 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.classifiers import BiGRU, fit_bigru, word_table
+from filbert.compare.classifiers import fit_bigru, word_means
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.files import write_atomically, write_json
+from filbert.errors import FilbertError
+from filbert.files import read_json, write_atomically, write_json
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
@@ -32,19 +39,21 @@ from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.finetune import finetune
-from filbert.train.linear import FeatureExtractor, Linear, WordCounts, fit_linear, joined
+from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
+from filbert.train.signals import Stop
 
 # The splits whose predictions every run writes.
 PREDICTED_SPLITS = ("dev", "test")
-# Rows of a timed pass, and number of passes: half a minute for a base model on two cores.
-TIMED_ROWS, WARM_UP_ROWS, PASSES = 1_024, 64, 5
-PASS_SECONDS, MOST_SECONDS = 10.0, 30.0
-# Single texts that are timed one by one.
-LATENCY_ROWS, LATENCY_WARM_UP = 200, 5
+# Rows of a timed pass, number of passes, and single texts that are timed one by one. No new pass
+# begins after MOST_SECONDS, no new text after a third of them.
+TIMED_ROWS, WARM_UP_ROWS, PASSES, LATENCY_ROWS, MOST_SECONDS = 1_024, 64, 5, 200, 30.0
+_TICK = 0.25
+# Seconds that a child gets after a second signal before it is killed.
+_PATIENCE = 5.0
 
 Predict = Callable[[Sequence[Row]], Iterable[Prediction]]
 
@@ -57,21 +66,21 @@ class ContestantRun:
         contestant: Display name of the contestant.
         kind: One of `recipe.KINDS`.
         options: Of the contestant.
-        training: Options of `finetune` or `distill`, for kinds that they train.
         cleaning: As `--clean` takes it.
         seed: Of the training.
         data: Path of "train", "dev" and "test".
         labels: In order.
         positive: Positive class of two.
         out: Run folder.
-        fingerprint: Hash of everything that decides the result; written to run.json.
+        fingerprint: Hash of everything that decides the result.
         source: Run of the same seed whose model it starts from.
+        status: running, finished, failed or interrupted.
+        error: Why it failed.
     """
 
     contestant: str
     kind: str
     options: dict[str, Any]
-    training: dict[str, Any]
     cleaning: str | None
     seed: int
     data: dict[str, str]
@@ -80,17 +89,23 @@ class ContestantRun:
     out: str
     fingerprint: str
     source: ContestantRun | None = None
+    status: str = "running"
+    error: str | None = None
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ContestantRun:
-        """Return the run of a dict that `asdict` made and JSON carried."""
-        source = values["source"] and cls.from_dict(values["source"])
+    def read(cls, path: Path) -> ContestantRun | None:
+        """Return the run in a job file; None without the file."""
+        return cls._of(read_json(path)) if path.is_file() else None
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any]) -> ContestantRun:
+        source = values["source"] and cls._of(values["source"])
         return cls(**{**values, "labels": tuple(values["labels"]), "source": source})
 
-    def write(self) -> None:
-        """Write the file that the child process reads."""
+    def write(self, status: str = "running", error: str | None = None) -> None:
+        """Write the job file: it tells the child what to do, and the study what was done."""
         self.job_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.job_path, asdict(self))
+        write_json(self.job_path, asdict(replace(self, status=status, error=error)))
 
     @property
     def folder(self) -> Path:
@@ -99,48 +114,130 @@ class ContestantRun:
 
     @property
     def job_path(self) -> Path:
-        """The file for the child process, next to the run folder."""
+        """The job file, next to the run folder."""
         return self.folder.with_name(f"{self.folder.name}.job.json")
 
     @property
-    def key(self) -> str:
-        """Its name in study.json, such as "minilm/seed-0"."""
-        return f"{self.folder.parent.name}/{self.folder.name}"
-
-    @property
-    def begun_fingerprint(self) -> str | None:
-        """The fingerprint of what its folder holds, finished or not; None if there is nothing."""
-        if not self.folder.exists():
-            return None
-        known = trained_fingerprint(self.folder)
-        if known is None and self.job_path.is_file():
-            known = json.loads(self.job_path.read_text(encoding="utf-8"))["fingerprint"]
-        return known
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether the model in its folder is complete."""
-        return trained_fingerprint(self.folder) == self.fingerprint
+    def recorded(self) -> ContestantRun | None:
+        """The run that began last in this folder, with its status; None if there was none."""
+        return ContestantRun.read(self.job_path)
 
     @property
     def is_finished(self) -> bool:
         """Whether its folder has the model and its predictions."""
-        return finished_fingerprint(self.folder) == self.fingerprint
+        last = self.recorded
+        return last is not None and (last.fingerprint, last.status) == (
+            self.fingerprint,
+            "finished",
+        )
 
 
-def trained_fingerprint(out: Path) -> str | None:
-    """Return the fingerprint of the completed run in a folder; None if there is none."""
-    run = read_run(out)
-    if run is None or run.get("status") not in ("done", "stopped early") or "costs" not in run:
-        return None
-    fingerprint = (run.get("study") or {}).get("fingerprint")
-    return None if fingerprint is None else str(fingerprint)
+# The parent
 
 
-def finished_fingerprint(out: Path) -> str | None:
-    """Return the same for a run with predictions."""
-    paths = (_predictions_path(out, split) for split in PREDICTED_SPLITS)
-    return trained_fingerprint(out) if all(path.is_file() for path in paths) else None
+def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | None]:
+    """Run a contestant in a child process, wait for it, and return its status and error.
+
+    The child's output goes to a log next to the run folder.
+
+    Args:
+        run: The contestant and its seed.
+        stop: Received signals; the child then gets SIGTERM and saves its state.
+        lock: Descriptor of the lock on the study's folder; the child holds it too.
+
+    Raises:
+        KeyboardInterrupt: A second signal was received; the child has ended.
+    """
+    log_path, is_signalled = run.folder.with_name(f"{run.folder.name}.log"), False
+    run.write()
+    with log_path.open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "filbert.compare.contestants", str(run.job_path)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            # Signals of a terminal reach the parent only, which forwards them.
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+        try:
+            while child.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_TICK)
+                if stop.name is not None and not is_signalled:
+                    is_signalled = True
+                    say(f"{stop.name}: {run.contestant} saves its state; a second signal kills it")
+                    child.send_signal(signal.SIGTERM)
+        except BaseException:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_PATIENCE)
+            child.kill()
+            raise
+        finally:
+            child.communicate()
+    last = run.recorded
+    if last is not None and last.status != "running":
+        return last.status, last.error
+    if stop.name is not None:
+        return "interrupted", None
+    code = child.returncode
+    if code == -signal.SIGKILL:
+        return "failed", "The process was ended by SIGKILL, probably for want of memory."
+    return "failed", f"The process ended with status {code}. Its log: {log_path.name}"
+
+
+# The child
+
+
+def main(job: Path) -> None:
+    """Run a contestant in the child and write the outcome to its job file."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    run = ContestantRun.read(job)
+    assert run is not None
+    try:
+        run_contestant(run)
+        run.write("finished")
+    except FilbertError as error:
+        run.write("failed", str(error))
+    except KeyboardInterrupt:
+        run.write("interrupted")
+    except MemoryError:
+        run.write("failed", "There was not enough memory.")
+    except Exception as error:
+        traceback.print_exc()
+        # Only the type of an unexpected error: its message may contain texts of the data.
+        run.write("failed", f"{type(error).__name__}; see the log.")
+
+
+def _end_with_parent() -> None:
+    """Send SIGTERM to this process when standard input ends, as when the parent was killed."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_contestant(run: ContestantRun) -> None:
+    """Train, predict and measure the costs; run.json is complete at the end.
+
+    Raises:
+        FilbertError: A step failed.
+        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
+    """
+    is_resumed = run.folder.exists()
+    trained = _STEPS[run.kind](run)
+    facts, test = trained.facts, _rows(run, "test")
+    costs = {
+        "parameters": facts["model"]["parameters"],
+        "bytes_on_disk": sum(p.stat().st_size for p in trained.model.rglob("*") if p.is_file()),
+        **measure(trained.predict, test),
+    }
+    if trained.training_seconds is not None:
+        costs["training_seconds"] = trained.training_seconds
+        # The memory of an earlier process is not known.
+        costs |= {} if is_resumed else peak_memory()
+    shutil.rmtree(run.folder / "state", ignore_errors=True)
+    write_json(run.folder / "run.json", facts | {"costs": costs})
 
 
 @dataclass(frozen=True)
@@ -160,50 +257,21 @@ class TrainedContestant:
     training_seconds: float | None = None
 
 
-def run_contestant(run: ContestantRun) -> None:
-    """Train, predict and measure the costs; run.json is complete at the end.
-
-    Raises:
-        FilbertError: A step failed.
-        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
-    """
-    is_resumed = run.folder.exists()
-    outcome = _STEPS[run.kind](run)
-    test = _rows(run, "test")
-    costs = {
-        "parameters": outcome.facts["model"]["parameters"],
-        **measure(outcome.predict, test, outcome.model),
-        **latency(outcome.predict, test),
-    }
-    if outcome.training_seconds is not None:
-        costs["training_seconds"] = outcome.training_seconds
-        # The memory of an earlier process is not known.
-        if not is_resumed:
-            costs |= peak_memory()
-    if trained_fingerprint(run.folder):
-        # Only the predictions were made again; the costs are those of the training.
-        costs = outcome.facts.get("costs") or costs
-    shutil.rmtree(run.folder / "state", ignore_errors=True)
-    study = {"contestant": run.contestant, "fingerprint": run.fingerprint}
-    write_json(run.folder / "run.json", outcome.facts | {"costs": costs, "study": study})
-
-
 def _trained(run: ContestantRun) -> TrainedContestant:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.source is not None:
         # Labels, the positive class and cleaning are the teacher's.
         given["teacher"] = str(run.source.folder / "model")
-        distilling = DistillOptions.from_keywords(run.training | given)
+        distilling = DistillOptions.from_keywords(run.options | given)
         facts, device = distill(distilling), distilling.run.device
     else:
-        given |= {"positive": run.positive, **({"clean": run.cleaning} if run.cleaning else {})}
+        given |= {"positive": run.positive, "baseline": False}
+        given |= {"clean": run.cleaning} if run.cleaning else {}
         # Keywords are split at commas, which a label may contain.
-        options = changed(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
+        options = changed(FinetuneOptions.from_keywords(run.options | given), labels=run.labels)
         facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
-    if not all(_predictions_path(run.folder, split).is_file() for split in PREDICTED_SPLITS):
-        _predict_splits(run, predictor.predict_rows, predictor.known_task())
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds",
              "augment_seconds")  # fmt: skip
     seconds = sum(facts.get(name) or 0.0 for name in parts)
@@ -212,104 +280,57 @@ def _trained(run: ContestantRun) -> TrainedContestant:
 
 def _quantised(run: ContestantRun) -> TrainedContestant:
     """Load the model of another run in int8; nothing is trained and no model is written."""
-    clock = _Clock()
+    started = _now()
     assert run.source is not None
-    folder = run.source.folder / "model"
-    shutil.rmtree(run.folder, ignore_errors=True)
+    folder, before = run.source.folder / "model", read_run(run.source.folder) or {}
     predictor = Predictor.load(folder, precision="int8", device="cpu")
-    task, before = predictor.known_task(), read_run(run.source.folder) or {}
-    facts: dict[str, Any] = {
-        name: before.get(name) for name in ("task", "labels", "problem", "positive", "data")
-    }
-    facts |= _common_facts(
-        run, task, torch.device("cpu"), _predict_splits(run, predictor.predict_rows, task)
-    )
-    chosen_by = (before.get("best") or {}).get("metric") or task.spec.selection_metric
-    facts["best"] |= {"metric": chosen_by, "value": facts["metrics"]["dev"].get(chosen_by)}
-    facts |= {
-        "options": {**run.options, "seed": run.seed},
-        "precision": "int8",
-        "model": {**(before.get("model") or {}), "source": run.options["of"]},
-    }
-    return TrainedContestant(facts | clock.facts(), predictor.predict_rows, folder)
+    facts = _facts(run, predictor.known_task(), predictor.predict_rows, started)
+    facts |= {"precision": "int8", "model": before["model"] | {"source": run.options["of"]}}
+    return TrainedContestant(facts, predictor.predict_rows, folder)
 
 
 def _fitted(run: ContestantRun) -> TrainedContestant:
-    """Train a linear model or a BiGRU; the facts have the shape of those of `finetune`."""
-    clock = _Clock()
+    """Train a linear model or a BiGRU."""
+    started, clock = _now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
-    task = _task(run).fit(rows["train"])
-    cleaning, chosen = Cleaning.parse(run.cleaning), run.options
-    started = time.perf_counter()
-    texts = [joined(row, cleaning) for row in rows["train"]]
-    train = (texts, rows["train"])
-    fitted: Linear | BiGRU
+    task, cleaning, chosen = (
+        _task(run).fit(rows["train"]),
+        Cleaning.parse(run.cleaning),
+        run.options,
+    )
+    texts = {name: [joined(row, cleaning) for row in part] for name, part in rows.items()}
+    given: dict[str, Any] = {
+        "train": (texts["train"], rows["train"]), "dev": rows["dev"], "cleaning": cleaning,
+        "started": clock,
+    }  # fmt: skip
+    fitted: Any
     if run.kind == "bigru":
-        fitted, seconds = fit_bigru(
-            task,
-            chosen,
-            train=train,
-            dev=rows["dev"],
-            seed=run.seed,
-            cleaning=cleaning,
-            started=started,
-        )
-        own: dict[str, Any] = {}
+        fitted, seconds = fit_bigru(task, chosen, seed=run.seed, **given)
     else:
-        fitted, seconds = fit_linear(
-            task, _features(run, texts, rows), train=train, dev=rows["dev"], strength=chosen["C"],
-            cleaning=cleaning, started=started,
-        )  # fmt: skip
-        own = {"C": fitted.strength}
+        features: FeatureExtractor
+        if run.kind == "tfidf":
+            features = WordCounts(texts["train"], ngrams=chosen["ngrams"], min_df=chosen["min_df"])
+        else:
+            # The words of dev and test are only looked up in a file of vectors.
+            every = [text for part in texts.values() for text in part]
+            features = word_means(
+                texts["train"], every, vectors=chosen["vectors"], model=chosen["model"]
+            )
+        fitted, seconds = fit_linear(task, features, strength=chosen["C"], **given)
+        chosen = chosen | {"C": fitted.strength}
     shutil.rmtree(run.folder, ignore_errors=True)
     fitted.save(run.folder / "model")
-    metrics = _predict_splits(run, fitted.predict_rows, fitted.task)
-    facts = _common_facts(run, fitted.task, torch.device("cpu"), metrics) | {
-        "options": {**chosen, **own, "clean": run.cleaning, "seed": run.seed},
-        "precision": "float64" if isinstance(fitted, Linear) else "float32",
+    facts = _facts(run, fitted.task, fitted.predict_rows, started)
+    facts |= {
+        "options": {**chosen, "clean": run.cleaning, "seed": run.seed},
+        "precision": "float32" if run.kind == "bigru" else "float64",
         "model": {
             "source": chosen.get("model") or chosen.get("vectors"),
             "family": run.kind,
             "parameters": fitted.num_parameters,
-            "trained": fitted.num_parameters,
-            "notes": [],
         },
-        "task": "classification",
-        "labels": list(run.labels),
-        "problem": "binary" if fitted.task.spec.positive else "multiclass",
-        "positive": run.positive,
-        "data": {name: {"path": run.data[name], "rows": len(part)} for name, part in rows.items()},
-        "training_seconds": seconds,
     }
-    facts["versions"] |= {"scikit-learn": version("scikit-learn")}
-    if isinstance(fitted, BiGRU):
-        num_words, num_known = len(fitted.words), fitted.num_with_vectors
-        facts["word_vectors"] = {"words": num_words, "with_vectors": num_known}
-        if chosen["vectors"] is not None:
-            say(
-                f"vectors: {chosen['vectors']} has {num_known:,} of the {num_words:,} words; the "
-                "others are drawn at random"
-            )
-    model = run.folder / "model"
-    return TrainedContestant(facts | clock.facts(), fitted.predict_rows, model, seconds)
-
-
-def _features(
-    run: ContestantRun, texts: Sequence[str], rows: Mapping[str, Sequence[Row]]
-) -> FeatureExtractor:
-    """Return features fitted on the cleaned training texts.
-
-    The words of dev and test are only looked up in a file of vectors.
-    """
-    chosen = run.options
-    if run.kind == "tfidf":
-        return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
-    others: list[str] = []
-    if chosen["vectors"] is not None:
-        cleaning = Cleaning.parse(run.cleaning)
-        others = [joined(row, cleaning) for name in PREDICTED_SPLITS for row in rows[name]]
-    table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
-    return table.fitted(texts)
+    return TrainedContestant(facts, fitted.predict_rows, run.folder / "model", seconds)
 
 
 _STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
@@ -331,117 +352,85 @@ def _rows(run: ContestantRun, split: str) -> list[Row]:
     return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
 
 
-def _predictions_path(out: Path, split: str) -> Path:
-    return out / "predictions" / f"{split}.jsonl"
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[str, Any]:
-    """Write the predictions of dev and test as `finetune` does; return their metrics."""
-    metrics = {}
+def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
+    """Write the predictions and return run.json for a model that `finetune` has not trained."""
+    described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
     for split in PREDICTED_SPLITS:
         rows = _rows(run, split)
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
+        data[split] = {"path": run.data[split], "rows": len(rows)}
         lines = [
-            json.dumps(
-                {
-                    "row": i,
-                    "line": row.line,
-                    "gold": task.spec.row_format.gold_json(task.spec, label),
-                }
-                | prediction
-            )
+            {"row": i, "line": row.line, "gold": spec.row_format.gold_json(spec, label)}
+            | prediction
             for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
         ]
-        write_atomically(_predictions_path(run.folder, split), "\n".join(lines) + "\n")
-    return metrics
-
-
-class _Clock:
-    """Measures the whole time of a run."""
-
-    def __init__(self) -> None:
-        self._started, self._clock = datetime.now(timezone.utc), time.perf_counter()
-
-    def facts(self) -> dict[str, Any]:
-        """Return started, finished and seconds for run.json."""
-        return {
-            "started": self._started.isoformat(timespec="seconds"),
-            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "seconds": time.perf_counter() - self._clock,
-        }
-
-
-def _common_facts(
-    run: ContestantRun, task: Task, device: torch.device, metrics: dict[str, Any]
-) -> dict[str, Any]:
-    """Return what run.json says of a model that `finetune` has not trained."""
-    described, metric = task_to_dict(task), task.spec.selection_metric
+        path = run.folder / "predictions" / f"{split}.jsonl"
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+    chosen_by = spec.selection_metric
     return {
         "filbert": version("filbert"),
         "commit": commit(),
         "command": "compare",
         "name": run.contestant,
+        "task": "classification",
+        "labels": list(run.labels),
+        "problem": "binary" if spec.positive else "multiclass",
+        "positive": run.positive,
+        "started": started,
+        "finished": _now(),
+        "status": "done",
         "device": {
-            "name": device_name(device),
+            "name": device_name(torch.device("cpu")),
             "threads": torch.get_num_threads(),
             "processes": 1,
         },
         "versions": versions(),
-        "status": "done",
+        "options": {**run.options, "seed": run.seed},
+        "data": data,
         "metrics": metrics,
-        "best": {"step": 0, "metric": metric, "value": metrics["dev"].get(metric)},
+        "best": {"step": 0, "metric": chosen_by, "value": metrics["dev"].get(chosen_by)},
         "thresholds": described.get("thresholds"),
         "temperature": described.get("temperature"),
-        "baselines": [],
     }
 
 
 # Costs
 
 
-def measure(predict: Predict, rows: Sequence[Row], model: Path) -> dict[str, Any]:
-    """Measure rows a second, from text to prediction, and the size of the model's files.
+def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
+    """Measure a model from text to prediction, after a warm-up.
 
     Args:
         predict: Cleans, tokenises and predicts.
-        rows: Of test; at most `TIMED_ROWS`, evenly spread, are timed, fewer for a slow model.
-        model: Folder of the model.
+        rows: Of test; some of them, evenly spread, are timed.
 
     Returns:
-        rows_per_second (median of up to `PASSES` passes) and bytes_on_disk.
+        rows_per_second, the median of the passes, and latency_seconds, the median of single texts.
     """
-    few = _spread(rows, WARM_UP_ROWS)
-    speed = len(few) / _seconds(predict, few)
-    timed = _spread(rows, max(WARM_UP_ROWS, min(TIMED_ROWS, int(speed * PASS_SECONDS))))
-    speeds: list[float] = []
-    spent = 0.0
-    while len(speeds) < PASSES and (not speeds or spent + spent / len(speeds) <= MOST_SECONDS):
-        seconds = _seconds(predict, timed)
-        spent += seconds
-        speeds.append(len(timed) / seconds)
+    timed = _spread(rows, TIMED_ROWS)
+    passes, alone = [timed] * PASSES, [[row] for row in _spread(rows, LATENCY_ROWS)]
+    _seconds(predict, _spread(rows, WARM_UP_ROWS))
+    seconds = _timed(predict, passes, MOST_SECONDS)
+    # Every second row first, so that the rows are spread if the time runs out.
+    latencies = _timed(predict, alone[::2] + alone[1::2], MOST_SECONDS / 3)
     return {
-        "rows_per_second": median(speeds),
-        "bytes_on_disk": sum(p.stat().st_size for p in model.rglob("*") if p.is_file()),
+        "rows_per_second": len(timed) / median(seconds),
+        "latency_seconds": median(latencies),
     }
 
 
-def latency(predict: Predict, rows: Sequence[Row]) -> dict[str, Any]:
-    """Measure single texts, from text to prediction, of at most `LATENCY_ROWS` spread rows.
-
-    Returns:
-        latency_seconds, the median.
-    """
-    alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
-    for one in alone[:LATENCY_WARM_UP]:
-        _seconds(predict, one)
+def _timed(predict: Predict, batches: Sequence[Sequence[Row]], most: float) -> list[float]:
+    """Return the seconds of each batch; no batch begins after `most` seconds."""
     times: list[float] = []
-    # Every second row first, so that the rows are spread if the time runs out.
-    for one in alone[::2] + alone[1::2]:
-        times.append(_seconds(predict, one))
-        if sum(times) > PASS_SECONDS:
-            break
-    return {"latency_seconds": median(times)}
+    for batch in batches:
+        if sum(times) < most:
+            times.append(_seconds(predict, batch))
+    return times
 
 
 def _spread(rows: Sequence[Row], most: int) -> list[Row]:
@@ -468,3 +457,7 @@ def peak_memory() -> dict[str, int]:
     if torch.cuda.is_available():
         return {"peak_bytes": peak, "peak_device_bytes": torch.cuda.max_memory_allocated()}
     return {"peak_bytes": peak}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

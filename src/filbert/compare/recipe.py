@@ -9,59 +9,23 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filbert.compare.options import SHARED, StudyOptions
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import ConfigError, FormatError, InputError, did_you_mean
 from filbert.text.clean import Cleaning
 from filbert.train.distill_options import DistillOptions
-from filbert.train.options import FinetuneOptions, options_in
+from filbert.train.options import (
+    FinetuneOptions,
+    changed,
+    check_choice,
+    check_range,
+    flat,
+    from_flat,
+    options_in,
+)
 
-# Options of each kind that is not trained by `finetune` or `distill`, with their defaults.
-BIGRU: dict[str, Any] = {
-    "vectors": None,
-    "dim": 300,
-    "hidden": 128,
-    "dropout": 0.2,
-    "max_words": 50_000,
-    "min_count": 2,
-    "lr": 1e-3,  # a model without pre-training takes larger steps
-    "batch_size": 32,
-    "epochs": 4.0,
-    "steps": None,
-    "max_length": 256,
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "encoder": {},
-    "bigru": BIGRU,
-    "tfidf": {"C": None, "ngrams": 2, "min_df": 2},
-    "static": {"vectors": None, "model": None, "C": None},
-    "distilled": {},
-    "quantised": {},
-}
-KINDS = tuple(DEFAULTS)
-# Kinds that take optimiser steps.
-TRAINED = ("encoder", "distilled")
-# Option that names the contestant whose model it starts from, by kind.
-SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
-# Type and least value of numbers; floats must be above it, integers may be equal.
-_NUMBERS: dict[str, tuple[type, float]] = {
-    "dim": (int, 1),
-    "hidden": (int, 1),
-    "max_words": (int, 3),
-    "min_count": (int, 1),
-    "batch_size": (int, 1),
-    "steps": (int, 1),
-    "max_length": (int, 1),
-    "ngrams": (int, 1),
-    "min_df": (int, 1),
-    "lr": (float, 0),
-    "epochs": (float, 0),
-    "C": (float, 0),
-}
 # Options for the length of a training; only one of them counts.
 _LENGTHS = ("epochs", "steps", "time")
 # Options of `finetune` that are the same for every contestant.
@@ -71,6 +35,233 @@ _COMMON = {
     "merge_labels", "merge_as", "split_seed", "folds", "fold",
 } | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
+
+
+# Options of a study
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """The rows of a study.
+
+    Attributes:
+        data: labelled rows that are split into train, dev and test.
+        train: training rows, instead of `data`.
+        dev: rows to choose steps, thresholds and temperatures on; by default a part of `train`.
+        test: rows that all contestants are measured on.
+        text_column: name of the column with the text.
+        text_pair_column: name of the column with the second text.
+        label_column: name of the column with the label.
+        separator: character between the fields of CSV and TSV files, such as ";".
+        merge_labels: 0/1 columns that become one label: is any of them 1?
+        merge_as: the name of that label.
+        positive: the positive class of two; by default the second label.
+        split: shares of train, dev and test.
+        slice_column: a further column; the report shows metrics of the test rows by its values.
+    """
+
+    data: str | None = None
+    train: str | None = None
+    dev: str | None = None
+    test: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    separator: str | None = None
+    merge_labels: tuple[str, ...] | None = None
+    merge_as: str | None = None
+    positive: str | None = None
+    split: tuple[float, ...] | None = None
+    slice_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.merge_labels is None) != (self.merge_as is None):
+            raise ConfigError("merge_labels and merge_as go together; give both.")
+        if self.merge_labels is not None and self.label_column is not None:
+            raise ConfigError("merge_labels and label_column both name the label; give one.")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Paths by "data", or by "train", "test" and perhaps "dev".
+
+        Raises:
+            ConfigError: Files are missing, or too many.
+        """
+        named = {key: getattr(self, key) for key in ("data", "train", "dev", "test")}
+        given = {key: path for key, path in named.items() if path is not None}
+        if ("data" in given) == ("train" in given) or ("data" in given and len(given) > 1):
+            raise ConfigError("Give either data, which is split, or train and test (and dev).")
+        if "train" in given and "test" not in given:
+            raise ConfigError("train is given without test, which all contestants are measured on.")
+        if "-" in given.values():
+            raise ConfigError("A study reads files; standard input cannot be read twice.")
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """Options of `finetune` that a study may set for all its contestants at once.
+
+    Attributes:
+        max_length: for all contestants: cut texts to this many tokens.
+        batch_size: for all contestants: rows per optimiser step.
+        max_tokens: for all contestants: tokens per micro-batch.
+        epochs: for all contestants: passes over the training rows.
+        steps: for all contestants: optimiser steps.
+        save_every: for all contestants: optimiser steps between saved states.
+        precision: for all contestants: auto, float32 or bf16.
+        device: for all contestants: cpu, cuda, ...
+    """
+
+    max_length: int | None = None
+    batch_size: int | None = None
+    max_tokens: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    save_every: int | None = None
+    precision: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """All options of a study, none of them required; a flag takes precedence over the recipe.
+
+    Attributes:
+        rows: The rows.
+        common: Options of all contestants.
+        seed: random seed for the split and for the first training.
+        seeds: trainings of each contestant, with consecutive seeds.
+        cleaning: how texts are cleaned: none, study, or names of steps between +.
+        resamples: number of bootstrap resamples.
+        name: title of the report.
+    """
+
+    rows: RowOptions = RowOptions()
+    common: CommonOptions = CommonOptions()
+    seed: int | None = None
+    seeds: int | None = None
+    cleaning: str | None = None
+    resamples: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range(self, ("seed",), "be a whole number from 0", lambda value: value >= 0)
+        at_least_one = "be a whole number from 1"
+        check_range(self, ("seeds", "resamples"), at_least_one, lambda value: value >= 1)
+
+    @classmethod
+    def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
+        """Return the options for flat names; see `from_flat`.
+
+        Raises:
+            ConfigError: A name is unknown, or a value is wrong.
+        """
+        options = from_flat(cls, {k: v for k, v in given.items() if k != "split"})
+        return changed(options, split=_shares(given.get("split")))
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, by flat name."""
+        return {name: value for name, value in flat(self).items() if value is not None}
+
+
+def _shares(given: Any) -> tuple[float, ...] | None:
+    """Return three shares above zero that add up to 1.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    if given is None:
+        return None
+    try:
+        parts = given.split(",") if isinstance(given, str) else given
+        shares = tuple(float(share) for share in parts)
+    except (TypeError, ValueError):
+        shares = ()
+    if len(shares) != 3 or not all(s > 0 for s in shares) or not math.isclose(sum(shares), 1.0):
+        raise ConfigError(
+            f"split is {given!r}; give the shares of train, dev and test, three numbers above zero "
+            "that add up to 1, such as [0.7, 0.15, 0.15]."
+        )
+    return shares
+
+
+# Options of the kinds that `finetune` and `distill` do not train
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiGRUOptions:
+    """A bidirectional GRU over word vectors, from a file `vectors` or drawn at random."""
+
+    vectors: str | None = None
+    dim: int = 300
+    hidden: int = 128
+    dropout: float = 0.2
+    max_words: int = 50_000
+    min_count: int = 2
+    lr: float = 1e-3  # a model without pre-training takes larger steps
+    batch_size: int = 32
+    epochs: float = 4.0
+    steps: int | None = None
+    max_length: int = 256
+
+    def __post_init__(self) -> None:
+        counts = ("dim", "hidden", "min_count", "batch_size", "steps", "max_length")
+        check_range(self, counts, "be a whole number from 1", lambda value: value >= 1)
+        check_range(self, ("max_words",), "be a whole number from 3", lambda value: value >= 3)
+        check_range(self, ("lr", "epochs"), "be above 0", lambda value: value > 0)
+        check_range(self, ("dropout",), "be in [0, 1)", lambda value: 0 <= value < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfidfOptions:
+    """Logistic regression on TF-IDF of words and n-grams; the best `C` on dev unless given."""
+
+    C: float | None = None
+    ngrams: int = 2
+    min_df: int = 2
+
+    def __post_init__(self) -> None:
+        check_range(self, ("C",), "be above 0", lambda value: value > 0)
+        check_range(self, ("ngrams", "min_df"), "be a whole number from 1", lambda v: v >= 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticOptions:
+    """Logistic regression on means of word vectors, from a file or the word table of a model."""
+
+    vectors: str | None = None
+    model: str | None = None
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        check_range(self, ("C",), "be above 0", lambda value: value > 0)
+        if self.vectors is not None and self.model is not None:
+            raise ConfigError("vectors and model both name the word vectors; give one of them.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedOptions:
+    """The model of another contestant in int8."""
+
+    of: str
+
+
+KINDS: dict[str, type] = {
+    "encoder": FinetuneOptions,
+    "bigru": BiGRUOptions,
+    "tfidf": TfidfOptions,
+    "static": StaticOptions,
+    "distilled": DistillOptions,
+    "quantised": QuantisedOptions,
+}
+# Kinds that take optimiser steps.
+TRAINED = ("encoder", "distilled")
+# Option that names the contestant whose model it starts from, by kind.
+SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
+
+
+# A study
 
 
 @dataclass(frozen=True)
@@ -102,29 +293,21 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Study:
-    """A study; the fields without a description are those of `StudyOptions`.
-
-    Attributes:
-        sources: {"data": path}, or paths of "train", "test" and optionally "dev".
-        contestants: In the order of the recipe.
-        options: All given options, for study.json.
-    """
+    """A study: its title, its contestants in the order of the recipe, and all given options."""
 
     name: str
-    sources: dict[str, str]
     contestants: tuple[Contestant, ...]
-    split: tuple[float, ...] = (0.7, 0.15, 0.15)
-    seed: int = 0
-    text_column: str = "text"
-    text_pair_column: str | None = None
-    label_column: str = "label"
-    separator: str | None = None
-    merge_labels: tuple[str, ...] | None = None
-    merge_as: str | None = None
-    slice_column: str | None = None
-    positive: str | None = None
-    resamples: int = 2000
-    options: dict[str, Any] = field(default_factory=dict)
+    options: StudyOptions
+
+    def chosen(self, only: Collection[str]) -> list[Contestant]:
+        """Select contestants by name; all if `only` is empty.
+
+        Raises:
+            ConfigError: No contestant has that name.
+        """
+        for name in only:
+            check_choice("only", name, [one.name for one in self.contestants])
+        return [one for one in self.contestants if not only or one.name in only]
 
 
 def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "study") -> Study:
@@ -140,29 +323,16 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
         InputError, FormatError: A contestant's model cannot be read.
     """
     keys = {key: value for key, value in recipe.items() if key != "contestants"}
+    options = StudyOptions.from_keywords(keys | flags.given())
     tables = recipe.get("contestants")
-    known = [*options_in(StudyOptions)]
-    for key, value in keys.items():
-        if key not in known:
-            hint = " Contestants are tables: [contestants.NAME]." * isinstance(value, dict)
-            raise ConfigError(
-                f"The recipe's key {key!r} is unknown.{near(key, [*known, 'contestants'])}{hint}"
-            )
-    given = StudyOptions.from_keywords(keys | flags.given()).given()
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
-    sources = _sources(given)
+    assert options.rows.files
     contestants: list[Contestant] = []
     for title, table in tables.items():
-        contestants.append(_contestant(title, table, contestants, given, flags.given()))
-    plain = {f.name for f in fields(Study)} & given.keys() - {"name"}
-    return Study(
-        name=given.get("name", name),
-        sources=sources,
-        contestants=tuple(contestants),
-        options=given,
-        **{key: given[key] for key in plain},
-    )
+        with _naming(title):
+            contestants.append(_contestant(title, table, contestants, options, flags))
+    return Study(options.name or name, tuple(contestants), options)
 
 
 def usual_recipe(models: Sequence[str]) -> dict[str, Any]:
@@ -175,50 +345,21 @@ def usual_recipe(models: Sequence[str]) -> dict[str, Any]:
     return {"contestants": tables}
 
 
-def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Contestant]:
-    """Select contestants by name.
-
-    Raises:
-        ConfigError: No contestant has that name.
-    """
-    names = [one.name for one in contestants]
-    for asked in only:
-        if asked not in names:
-            raise ConfigError(f"--only {asked}: the contestants are {names}.{near(asked, names)}")
-    return [one for one in contestants if one.name in only]
-
-
-def training_options(contestant: Contestant) -> dict[str, Any]:
-    """Return the options that `finetune` or `distill` takes."""
-    return {key: value for key, value in contestant.options.items() if key != "teacher"}
-
-
-def near(given: Any, known: Collection[str]) -> str:
-    """Return a suggestion as a sentence; empty without a similar name."""
-    close = get_close_matches(str(given), sorted(known), 1)
-    return f" Did you mean {close[0]!r}?" if close and close[0] != given else ""
-
-
-def _sources(given: Mapping[str, Any]) -> dict[str, str]:
-    named = {key: given[key] for key in ("data", "train", "dev", "test") if key in given}
-    if ("data" in named) == ("train" in named) or ("data" in named and len(named) > 1):
-        raise ConfigError("Give either data, which is split, or train and test (and dev).")
-    if "train" in named and "test" not in named:
-        raise ConfigError("train is given without test, which all contestants are measured on.")
-    if "-" in named.values():
-        raise ConfigError("A study reads files; standard input cannot be read twice.")
-    return named
-
-
-# Contestants
+@contextmanager
+def _naming(title: str) -> Iterator[None]:
+    """Put the contestant's table before the message of an error."""
+    try:
+        yield
+    except (ConfigError, InputError, FormatError) as error:
+        raise type(error)(f"[contestants.{title}]: {error}") from error
 
 
 def _contestant(
     title: str,
     table: Any,
     earlier: Sequence[Contestant],
-    given: Mapping[str, Any],
-    flags: Mapping[str, Any],
+    options: StudyOptions,
+    flags: StudyOptions,
 ) -> Contestant:
     """Check a table and merge it with the options of the study.
 
@@ -226,55 +367,43 @@ def _contestant(
         title: Name of the table.
         table: Its content.
         earlier: Contestants above it, which may be its teacher.
-        given: Options of the study.
+        options: Of the study.
         flags: Those of them that are flags; they take precedence over the table.
     """
-    where = f"[contestants.{title}]"
     if not _NAME.fullmatch(title):
-        raise ConfigError(
-            f"{where}: the name becomes a folder; take letters, digits and . _ + - only."
-        )
+        raise ConfigError("the name becomes a folder; take letters, digits and . _ + - only.")
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} must be a table of options.")
-    kind = table.get("kind", "encoder")
-    if kind not in KINDS:
-        raise ConfigError(f"{where}: kind {kind!r} is not one of {[*KINDS]}.{near(kind, KINDS)}")
+        raise ConfigError("it must be a table of options.")
     own = {key: value for key, value in table.items() if key != "kind"}
-    first = given.get("seed", 0)
-    seeds, source = tuple(range(first, first + given.get("seeds", 1))), None
-    with _naming(where, own):
-        if kind in SOURCE_KEYS:
-            source = _source_of(kind, own, earlier)
-            # Texts are cleaned as for its source.
-            cleaning, seeds = source.cleaning, source.seeds
-        else:
-            cleaning = _cleaning(flags.get("cleaning", own.pop("cleaning", given.get("cleaning"))))
-        if kind in ("tfidf", "static"):
-            # Logistic regression does not depend on the seed.
-            seeds = seeds[:1]
-        known = {*DEFAULTS[kind]} | ({SOURCE_KEYS[kind]} if kind in SOURCE_KEYS else set())
-        if kind in TRAINED:
-            trained = FinetuneOptions if kind == "encoder" else DistillOptions
-            known |= options_in(trained).keys() - _COMMON - {"corpus"}
-        _refuse_unknown(own, known, is_trained=kind in TRAINED)
-        shared_names = known | ({"device"} if kind in TRAINED else set())
-        shared, of_flags = (
-            {key: every[key] for key in SHARED if key in every and key in shared_names}
-            for every in (given, flags)
-        )
-        options = _merged(DEFAULTS[kind], shared, own, of_flags)
-        if kind in TRAINED:
-            _check_trained(kind, options, source)
-        elif kind != "quantised":
-            _check_fitted(kind, options, own)
-    return Contestant(title, kind, options, cleaning, seeds, source)
+    kind = table.get("kind", "encoder")
+    check_choice("kind", kind, KINDS)
+    if "clean" in own:
+        raise ConfigError('write cleaning = "study", not clean.')
+    shared = [key for key in own if kind in TRAINED and key in _COMMON]
+    if shared:
+        raise ConfigError(f"{shared[0]!r} is the same for all contestants of a study.")
+    first, source = options.seed or 0, None
+    seeds = tuple(range(first, first + (options.seeds or 1)))
+    if kind in SOURCE_KEYS:
+        source = _source_of(kind, own, earlier)
+        # Texts are cleaned as for its source.
+        cleaning, seeds = source.cleaning, source.seeds
+    else:
+        chosen = own.pop("cleaning", options.cleaning)
+        cleaning = _cleaning(flags.cleaning or chosen)
+    if kind in ("tfidf", "static"):
+        # Logistic regression does not depend on the seed.
+        seeds = seeds[:1]
+    if kind == "bigru" and own.get("vectors"):
+        own["dim"] = _dimension(own)
+    merged = _merged(kind, own, options.common, flags.common)
+    merged = _checked(kind, merged, source)
+    return Contestant(title, kind, merged, cleaning, seeds, source)
 
 
 def _cleaning(given: Any) -> str | None:
     """Return the shortest name of a cleaning; None for none."""
-    if isinstance(given, str):
-        given = given.replace("+", ",")
-    cleaning = Cleaning.parse(given)
+    cleaning = Cleaning.parse(given.replace("+", ",") if isinstance(given, str) else given)
     return None if cleaning is None else str(cleaning)
 
 
@@ -285,69 +414,61 @@ def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant])
         ConfigError: No contestant above it has that name and a kind that can be a source.
     """
     key = SOURCE_KEYS[kind]
-    if key not in own:
-        raise ConfigError(f"{key!r} is missing; name a contestant above this one.")
     fits = {one.name: one for one in earlier if one.kind in TRAINED}
-    if own[key] not in fits:
+    if own.get(key) not in fits:
         raise ConfigError(
-            f"{key} {own[key]!r} is not a contestant above this one of kind encoder or distilled. "
-            f"Give one of {[*fits]}.{near(own[key], fits)}"
+            f"{key} is {own.get(key)!r}; name a contestant above this one of kind encoder or "
+            f"distilled: {[*fits]}.{did_you_mean(own.get(key), fits)}"
         )
     return fits[own[key]]
 
 
-def _refuse_unknown(own: Collection[str], known: Collection[str], *, is_trained: bool) -> None:
-    """Refuse an option that the kind does not have, or that is the same for all contestants."""
-    for key in own:
-        if key in known:
-            continue
-        if key == "clean":
-            raise ConfigError('write cleaning = "study", not clean.')
-        if is_trained and key in _COMMON:
-            raise ConfigError(f"{key!r} is the same for all contestants of a study.")
-        raise ConfigError(f"there is no option {key!r}.{near(key, known)}")
+def _dimension(own: Mapping[str, Any]) -> int:
+    from filbert.data.word_vectors import vector_dimension
+
+    if "dim" in own:
+        raise ConfigError("vectors has the dimension; leave dim out.")
+    return vector_dimension(own["vectors"])
 
 
 def _merged(
-    defaults: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    own: Mapping[str, Any],
-    flags: Mapping[str, Any],
+    kind: str, own: Mapping[str, Any], common: CommonOptions, flags: CommonOptions
 ) -> dict[str, Any]:
-    """Merge defaults, options of the study, of the contestant, and flags; the later win."""
+    """Merge options of the study, of the contestant, and flags; the later win."""
+    known = options_in(KINDS[kind])
+    shared, of_flags = (
+        {key: value for key, value in flat(one).items() if value is not None and key in known}
+        for one in (common, flags)
+    )
     if any(name in own for name in _LENGTHS):
         # Steps of the study would silently override its own epochs.
         shared = {key: value for key, value in shared.items() if key not in _LENGTHS}
-    options = {**defaults, **shared, **own, **flags}
-    if "steps" in flags or "epochs" in flags:
+    options = {**shared, **own, **of_flags}
+    if "steps" in of_flags or "epochs" in of_flags:
         # A flag must override another kind of length in the recipe.
-        dropped = {"time"} if "steps" in flags else {"time", "steps"}
+        dropped = {"time"} if "steps" in of_flags else {"time", "steps"}
         options = {key: value for key, value in options.items() if key not in dropped}
     return options
 
 
-@contextmanager
-def _naming(where: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Put the contestant's table before the message of an error."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    except (InputError, FormatError) as error:
-        model = str(options.get("student") or options.get("model"))
-        hint = near(model, ("minilm", "filbert-mini"))
-        raise type(error)(f"{where}: {error}{hint}") from error
+def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> dict[str, Any]:
+    """Refuse options that no training accepts, and files and models that cannot be read.
 
-
-# Checks by kind
-
-
-def _check_trained(kind: str, options: Mapping[str, Any], source: Contestant | None) -> None:
-    """Refuse options that no training accepts, and a model that cannot be read."""
+    Returns:
+        The options, with the defaults of a kind that `finetune` and `distill` do not train.
+    """
     from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.inference.stored_task import check_max_length
     from filbert.model.precision import choose_device
 
+    if kind not in TRAINED:
+        options = flat(from_flat(KINDS[kind], options))
+        if options.get("vectors") is not None and not Path(options["vectors"]).is_file():
+            raise InputError(f"vectors: there is no file {options['vectors']}.")
+        if kind == "static" and options["vectors"] is None:
+            options["model"] = options["model"] or "minilm"
+            find_model(options["model"])
+        return options
     paths = {"train": "train", "dev": "dev", "out": "out"}
     if kind == "encoder":
         encoder = FinetuneOptions.from_keywords({**options, **paths, "task": "classification"})
@@ -365,36 +486,4 @@ def _check_trained(kind: str, options: Mapping[str, Any], source: Contestant | N
     choose_device(options.get("device"))
     if named is not None:
         check_max_length(length, read_checkpoint(find_model(str(named))).config)
-
-
-def _check_fitted(kind: str, options: dict[str, Any], own: Collection[str]) -> None:
-    """Check the options of a linear model or a BiGRU, and find its word vectors."""
-    for name in options.keys() & _NUMBERS.keys():
-        value, (number, least) = options[name], _NUMBERS[name]
-        if value is None and DEFAULTS[kind][name] is None:
-            continue
-        if number is int and (type(value) is not int or value < least):
-            raise ConfigError(f"{name} is {value!r}; it must be a whole number from {least:g}.")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number is float and not (is_number and least < value < math.inf):
-            raise ConfigError(f"{name} is {value!r}; give a finite number above {least:g}.")
-    dropout = options.get("dropout", 0)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ConfigError(f"dropout is {dropout!r}; it must be in [0, 1).")
-    path = options.get("vectors")
-    if path is not None:
-        if kind == "static" and options["model"] is not None:
-            raise ConfigError("vectors and model both name the word vectors; give one of them.")
-        if not isinstance(path, str) or not Path(path).is_file():
-            raise InputError(f"vectors: there is no file {path}.")
-        if kind == "bigru":
-            from filbert.data.word_vectors import vector_dimension
-
-            if "dim" in own:
-                raise ConfigError("vectors has the dimension; leave dim out.")
-            options["dim"] = vector_dimension(path)
-    elif kind == "static":
-        from filbert.checkpoints.opening import find_model
-
-        options["model"] = options["model"] or "minilm"
-        find_model(str(options["model"]))
+    return options

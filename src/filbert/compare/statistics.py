@@ -7,12 +7,13 @@ interval for the mean over seeds from rows and seeds resampled together. Neither
 training rows, another split or other options. Tests between pairs are of the seed that is best on
 dev, and say nothing about other seeds. More: docs/statistics.md.
 
-N rows, F metrics, B resamples, S seeds.
+N rows, C labels, F metrics, B resamples, S seeds.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,23 +23,156 @@ from zlib import crc32
 
 import numpy as np
 
-from filbert.compare.predictions import (
-    Predicted,
-    SplitPredictions,
-    by_column,
-    read_predictions,
-    slice_entry,
-)
 from filbert.data.records import read_rows
-from filbert.errors import ConfigError
-from filbert.metrics.bootstrap import check, ends, holm, mcnemar, resampled, two_sided_p
+from filbert.errors import InputError, printable
+from filbert.metrics import calibration, ranking
+from filbert.metrics.bootstrap import (
+    CalledRows,
+    Form,
+    binary_form,
+    class_form,
+    difference,
+    ends,
+    holm,
+    mcnemar,
+    rate_of,
+    resampled,
+)
+from filbert.metrics.classification import binary_metrics, losses, multiclass_metrics
+from filbert.report.folder import Scores, read_scores
 
-# A difference must be able to reach this corrected p-value.
-SMALLEST_P_HOLM = 0.01
+LEVEL = 0.95
+RECALLS = {f"precision_at_recall_{round(100 * r)}": r for r in (0.5, 0.8, 0.9, 0.95)}
+# Metrics that pairs are tested by.
+TESTED_BINARY, TESTED_CLASSES = ("roc_auc", "pr_auc", "f1"), ("accuracy", "macro_f1")
+# A difference must be able to reach this corrected p-value, and is significant below the other.
+SMALLEST_P_HOLM, ALPHA = 0.01, 0.05
 # Below this many rows of a class the percentile intervals are too narrow: docs/statistics.md.
 FEW_ROWS = 50
 # Ranges of metrics that are not in [0, 1].
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
+# Slices of one column; rarer values share one.
+MOST_SLICES = 20
+NOT_STATED = "not stated"
+# What tables write for a missing value, in any case.
+_MISSING = {"", "nan", "na", "null", "none"}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions of one run for one split.
+
+    Attributes:
+        gold: Label numbers, int64 (N,).
+        probabilities: float64 (N, C).
+        positive: Number of the positive label of two; None for more labels.
+        threshold: Of the positive label's probability; 0 for more labels.
+    """
+
+    gold: np.ndarray
+    probabilities: np.ndarray
+    positive: int | None
+    threshold: float = 0.0
+
+    @property
+    def called(self) -> np.ndarray:
+        """Predicted classes: 0 or 1 (positive) of two, else label numbers; int64 (N,)."""
+        if self.positive is None:
+            return np.asarray(self.probabilities.argmax(1))
+        return np.asarray(self.probabilities[:, self.positive] >= self.threshold, dtype=np.int64)
+
+    @property
+    def wanted(self) -> np.ndarray:
+        """Gold in the terms of `called`, int64 (N,)."""
+        return self.gold if self.positive is None else (self.gold == self.positive).astype(np.int64)
+
+    def of(self, rows: np.ndarray) -> Predicted:
+        """Select rows by an int or bool index."""
+        return Predicted(self.gold[rows], self.probabilities[rows], self.positive, self.threshold)
+
+    def metrics(self) -> dict[str, Any]:
+        """Compute every metric; floats, None where undefined."""
+        if self.positive is None:
+            metrics = multiclass_metrics(self.gold, self.probabilities)
+            del metrics["per_label"]
+            is_right, confidence = self.called == self.gold, self.probabilities.max(1)
+            error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
+            return metrics | {"ece": error}
+        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
+        names, form = self.form()
+        once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
+        extra = ("f1_at_half", *RECALLS, "brier")
+        return (
+            binary_metrics(gold, scores, self.threshold)
+            | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
+            | {"ece": calibration.expected_calibration_error(gold, scores)}
+        )
+
+    def form(self, *, tested: bool = False) -> Form:
+        """Return all metrics with an interval, or those that pairs are tested by and a few more.
+
+        The calibration error has no interval: resampled bins are noisier than those of the rows,
+        so its resamples are too high.
+        """
+        loss = losses(self.probabilities[np.arange(len(self.gold)), self.gold])
+        if self.positive is None:
+            form = class_form(self.gold, self.called, self.probabilities.shape[1])
+            more = Form(("loss",), lambda weights: _means(loss[None], weights))
+            return form if tested else _joined(form, more)
+        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
+        form = binary_form(gold, scores, self.called, recalls=None if tested else RECALLS)
+        half = CalledRows(gold, scores >= 0.5, 2)
+        means = np.stack([(scores - gold) ** 2, loss])
+        at_half = Form(("f1_at_half",), lambda w: rate_of(half.confusion(w), "f1")[None])
+        more = Form(("brier", "loss"), lambda weights: _means(means, weights))
+        return form if tested else _joined(form, at_half, more)
+
+
+def _joined(*forms: Form) -> Form:
+    names = tuple(name for form in forms for name in form.names)
+    return Form(names, lambda weights: np.vstack([form.of(weights) for form in forms]))
+
+
+def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return weighted means: values (F, N), weights (N, B) -> (F, B)."""
+    return np.asarray(values @ weights.astype(np.float64) / weights.sum(0))
+
+
+Runs = Mapping[str, Mapping[int, Path]]
+
+
+def read_predictions(
+    split: str, folders: Runs, labels: Sequence[str]
+) -> tuple[np.ndarray, dict[str, dict[int, np.ndarray]]]:
+    """Read predictions/SPLIT.jsonl of every run.
+
+    Args:
+        split: "dev" or "test".
+        folders: Run folder by contestant and seed.
+        labels: C names, in the order of their numbers.
+
+    Returns:
+        Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by contestant and seed.
+
+    Raises:
+        InputError: Two runs have different rows or gold labels.
+        FormatError: A file is missing or damaged.
+    """
+    first: Scores | None = None
+    tables: dict[str, dict[int, np.ndarray]] = {}
+    for name, seeds in folders.items():
+        tables[name] = {}
+        for seed, folder in seeds.items():
+            one = read_scores(folder / "predictions" / f"{split}.jsonl", labels)
+            first = first or one
+            if not np.array_equal(one.rows, first.rows) or not np.array_equal(one.gold, first.gold):
+                raise InputError(
+                    f"{printable(name)}, seed {seed}: its {split} predictions are of other rows "
+                    "than those of the first contestant. Run it again."
+                )
+            tables[name][seed] = one.probabilities
+    assert first is not None
+    return first.gold, tables
 
 
 @dataclass(frozen=True)
@@ -61,30 +195,17 @@ class Measured:
     drawn: dict[str, np.ndarray]
     over_seeds: dict[str, np.ndarray]
 
-    @property
-    def champion(self) -> Predicted:
-        """Test predictions of the seed that is best on dev."""
-        return self.seeds[self.best]
-
-    @property
-    def mean_drawn(self) -> dict[str, np.ndarray]:
-        """The mean over seeds on the resamples; of a single seed, rows only."""
-        return self.over_seeds or self.drawn
-
     def value(self, metric: str) -> float | None:
         """Return the mean of a test metric over the seeds."""
         known = [one[metric] for one in self.test.values() if one[metric] is not None]
         return float(np.mean(known)) if known else None
 
-    def summary(self, level: float) -> dict[str, dict[str, Any]]:
-        """Return the test metrics with interval, seeds and their deviation."""
-        return {metric: self._figure(metric, level) for metric in self.test[self.best]}
-
-    def _figure(self, metric: str, level: float) -> dict[str, Any]:
+    def estimate(self, metric: str) -> dict[str, Any]:
+        """Return a test metric with interval, seeds and their deviation."""
         values = [one[metric] for one in self.test.values()]
         known = [value for value in values if value is not None]
-        low, high = ends(self.drawn[metric], level) if metric in self.drawn else (None, None)
-        figure: dict[str, Any] = {
+        low, high = ends(self.drawn[metric], LEVEL) if metric in self.drawn else (None, None)
+        estimate: dict[str, Any] = {
             "value": self.value(metric),
             "low": low,
             "high": high,
@@ -97,118 +218,92 @@ class Measured:
             least, most = RANGES.get(metric, (0.0, 1.0))
             low, high = (
                 None if end is None else min(max(end, least), most)
-                for end in ends(self.over_seeds[metric], level)
+                for end in ends(self.over_seeds[metric], LEVEL)
             )
-            figure["over_seeds"] = {"low": low, "high": high}
-        return figure
+            estimate["over_seeds"] = {"low": low, "high": high}
+        return estimate
 
 
 def compute_statistics(
     study: Path,
-    seeds_of: Mapping[str, Mapping[int, Path]],
+    folders: Runs,
     *,
     labels: Sequence[str],
     positive: str | None,
     slice_column: str | None = None,
     resamples: int = 2000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Compute the statistics of results.json.
 
     Args:
         study: Its folder, with data/test.jsonl.gz for the slices.
-        seeds_of: Folders of the finished runs, by contestant and seed.
-        labels, positive: Labels in the order of their numbers; the positive one of two.
+        folders: Of the finished runs, by contestant and seed; at least one.
+        labels: In the order of their numbers.
+        positive: The positive one of two labels; None for more labels.
         slice_column: Column of the prepared rows to make slices by.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
-        level, seed: Of the intervals, and of the resampling.
+        seed: Of the resampling.
 
     Raises:
-        InputError, FormatError, ConfigError: Predictions or options are wrong.
+        InputError, FormatError: Predictions are wrong.
     """
-    check(resamples, level)
-    positive_id = _positive_id(labels, positive)
+    positive_id = None if positive is None else labels.index(positive)
+    gold, dev = read_predictions("dev", folders, labels)
+    test_gold, test = read_predictions("test", folders, labels)
+    tuned: dict[str, dict[int, Predicted]] = {name: {} for name in dev}
+    for name, seeds in dev.items():
+        for number, table in seeds.items():
+            threshold = 0.0
+            if positive_id is not None:
+                threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
+            tuned[name][number] = Predicted(gold, table, positive_id, threshold)
     metric = "macro_f1" if positive_id is None else "pr_auc"
-    given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
-    dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
-    measured = _measured(
-        dev, test, positive=positive_id, metric=metric, resamples=resamples, seed=seed
-    )
-    champions = {name: one.champion for name, one in measured.items()}
-    has_seeds = any(one.over_seeds for one in measured.values())
-    for_pairs = _enough(resamples, math.comb(len(given), 2))
+    measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples, seed=seed)
+    best = {name: one.seeds[one.best] for name, one in measured.items()}
+    for_pairs = _enough(resamples, math.comb(len(folders), 2))
+    slices = []
+    if slice_column is not None:
+        rows = [row.values for row in read_rows(study / "data" / "test.jsonl.gz")]
+        slices = [slice_entry(best, name, at) for name, at in by_column(rows, slice_column)]
     return {
         "contestants": [
-            _entry(name, one, folders=given[name], study=study, level=level)
+            {
+                "name": name,
+                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.seeds],
+                "best_seed": one.best,
+                "test": {key: one.estimate(key) for key in one.test[one.best]},
+            }
             for name, one in measured.items()
         ],
-        "pairs": pairs_of(measured, test.gold, resamples=for_pairs, level=level, seed=seed),
-        "pairs_use": "best seed on dev" if has_seeds else "the only seed",
-        "slices": [] if slice_column is None else _slices(study, slice_column, champions),
+        "pairs": pairs_of(measured, test_gold, resamples=for_pairs, seed=seed),
+        "slices": slices,
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
-            "level": level,
+            "level": LEVEL,
             "seed": seed,
-            **_method(metric, math.comb(len(given), 2)),
-            "notes": _notes(test.gold, labels, champions, has_seeds),
+            "best_seed_by": f"dev {metric}",
+            "notes": _notes(test_gold, labels, best),
         },
     }
-
-
-def _method(metric: str, num_pairs: int) -> dict[str, Any]:
-    return {
-        "interval": "bootstrap percentile, test rows resampled within their class",
-        "best_seed_by": f"dev {metric}",
-        "threshold": "best F1 on dev, by run" if metric == "pr_auc" else None,
-        "holm_over": f"{num_pairs} pairs, for each metric by itself",
-    }
-
-
-def _entry(
-    name: str, one: Measured, *, folders: Mapping[int, Path], study: Path, level: float
-) -> dict[str, Any]:
-    """Return what results.json says of a contestant's metrics."""
-    seeds = []
-    for seed, folder in folders.items():
-        path = folder.relative_to(study) if folder.is_relative_to(study) else folder
-        seeds.append(
-            {
-                "seed": seed,
-                "folder": path.as_posix(),
-                "dev": one.dev[seed],
-                "test": one.test[seed],
-            }
-        )
-    return {"name": name, "seeds": seeds, "best_seed": one.best, "test": one.summary(level)}
-
-
-def _positive_id(labels: Sequence[str], positive: str | None) -> int | None:
-    if len(labels) < 2 or len(set(labels)) != len(labels):
-        raise ConfigError(f"A study needs two different labels or more, not {list(labels)}.")
-    if len(labels) > 2:
-        return None
-    if positive is not None and positive not in labels:
-        raise ConfigError(f"positive is {positive!r}; the labels are {list(labels)}.")
-    return 1 if positive is None else list(labels).index(positive)
 
 
 def _enough(resamples: int, num_pairs: int) -> int:
     """Return B for the pairs: the least p-value, 2 / (B + 1), times their number is at most 0.01.
 
-    B + 1 is a multiple of 200, so that the ends of a 95 or 99 % interval are whole ranks, and
-    interval and p-value always agree.
+    B + 1 is a multiple of 200, so that the ends of a 95 % interval are whole ranks, and interval
+    and p-value always agree.
     """
     wanted = max(resamples + 1, 2 * num_pairs / SMALLEST_P_HOLM)
     return math.ceil(wanted / 200) * 200 - 1
 
 
 def _measured(
-    dev: SplitPredictions,
-    test: SplitPredictions,
+    tuned: Mapping[str, Mapping[int, Predicted]],
+    gold: np.ndarray,
+    test: Mapping[str, Mapping[int, np.ndarray]],
     *,
-    positive: int | None,
     metric: str,
     resamples: int,
     seed: int,
@@ -216,46 +311,43 @@ def _measured(
     """Measure all runs on dev and test, and on the same resamples of the test rows.
 
     Args:
-        dev: Predictions that the thresholds are tuned on.
-        test: Predictions of the same runs.
-        positive: Number of the positive label of two.
+        tuned: Dev predictions, with the thresholds that were chosen on them.
+        gold: Test labels, int64 (N,).
+        test: Test probabilities of the same runs.
         metric: Chooses the best seed on dev; the lowest seed of equal ones.
         resamples: B.
         seed: Of the resampling.
     """
-    tuned = {
-        (name, s): Predicted.tuned(dev.gold, probabilities, positive)
-        for name, seeds in dev.probabilities.items()
-        for s, probabilities in seeds.items()
-    }
     runs = {
-        (name, s): Predicted(test.gold, test.probabilities[name][s], positive, one.threshold)
-        for (name, s), one in tuned.items()
+        (name, s): Predicted(gold, test[name][s], one.positive, one.threshold)
+        for name, seeds in tuned.items()
+        for s, one in seeds.items()
     }
     forms = [one.form() for one in runs.values()]
-    table = resampled([form for _, form in forms], test.gold, resamples=resamples, seed=seed)
-    names, values = forms[0][0], dict(zip(runs, table, strict=True))
-    found = {}
-    for name, seeds in test.probabilities.items():
-        on_dev = {s: tuned[name, s].metrics() for s in seeds}
-        scores = {s: -math.inf if one[metric] is None else one[metric] for s, one in on_dev.items()}
-        best = max(sorted(scores), key=lambda s: scores[s])
-        over_seeds = mean_over_seeds(
-            names, [values[name, s] for s in seeds], [seed, crc32(name.encode())]
-        )
-        found[name] = Measured(
+    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=seed)
+    drawn = {
+        run: dict(zip(form.names, table, strict=True))
+        for run, form, table in zip(runs, forms, tables, strict=True)
+    }
+    measured = {}
+    for name, seeds in tuned.items():
+        on_dev = {s: one.metrics() for s, one in seeds.items()}
+        best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
+        measured[name] = Measured(
             seeds={s: runs[name, s] for s in seeds},
             dev=on_dev,
             test={s: runs[name, s].metrics() for s in seeds},
             best=best,
-            drawn=dict(zip(names, values[name, best], strict=True)),
-            over_seeds=over_seeds,
+            drawn=drawn[name, best],
+            over_seeds=mean_over_seeds(
+                [drawn[name, s] for s in seeds], [seed, crc32(name.encode())]
+            ),
         )
-    return found
+    return measured
 
 
 def mean_over_seeds(
-    names: Sequence[str], values: Sequence[np.ndarray], seed: Sequence[int]
+    drawn: Sequence[Mapping[str, np.ndarray]], seed: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """Return the mean over S seeds on each resample, with seeds resampled too; {} for one seed.
 
@@ -264,100 +356,170 @@ def mean_over_seeds(
     Multi-Bootstrap of Sellam et al. 2022, "The MultiBERTs", without the scaling.
 
     Args:
-        names: F metrics.
-        values: Of each seed, float64 (F, B), on the same resamples of rows.
+        drawn: Of each seed, float64 (B,) by metric, on the same resamples of rows.
         seed: Of the draws of seeds.
     """
-    num_seeds = len(values)
+    num_seeds = len(drawn)
     if num_seeds < 2:
         return {}
-    table = np.stack(values)
-    picks = np.random.default_rng(seed).integers(0, num_seeds, size=(num_seeds, table.shape[-1]))
+    num_draws = len(next(iter(drawn[0].values())))
+    picks = np.random.default_rng(seed).integers(0, num_seeds, size=(num_seeds, num_draws))
     shares = np.stack([(picks == s).mean(0) for s in range(num_seeds)])
     stretched = 1 / num_seeds + math.sqrt(num_seeds / (num_seeds - 1)) * (shares - 1 / num_seeds)
-    return dict(zip(names, (table * stretched[:, None, :]).sum(0), strict=True))
+    return {name: (np.stack([one[name] for one in drawn]) * stretched).sum(0) for name in drawn[0]}
 
 
-def _slices(study: Path, column: str, champions: Mapping[str, Predicted]) -> list[dict[str, Any]]:
-    rows = [row.values for row in read_rows(study / "data" / "test.jsonl.gz")]
-    return [slice_entry(champions, name, at) for name, at in by_column(rows, column)]
-
-
-def _notes(
-    gold: np.ndarray,
-    labels: Sequence[str],
-    champions: Mapping[str, Predicted],
-    has_seeds: bool,
-) -> list[str]:
-    notes = []
-    for number, label in enumerate(labels):
-        count = int(np.sum(gold == number))
-        if count < FEW_ROWS:
-            notes.append(
-                f"Only {count:,} of {len(gold):,} test rows are {label!r}: with so few the "
-                "intervals are too narrow and the p-values too small."
-            )
-    for name, one in champions.items():
-        if (one.called == one.wanted).all():
-            notes.append(
-                f"{name} makes no error on the test rows. Its interval for rates has no width, "
-                "which means that the rows are too few, not that it never errs."
-            )
-    if not has_seeds:
-        notes.append("One seed for each contestant: the variation between seeds is not measured.")
-    return notes
+def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted]) -> list[str]:
+    counts = np.bincount(gold, minlength=len(labels)).tolist()
+    notes = [
+        f"Only {count:,} of {len(gold):,} test rows are {label!r}: with so few the intervals are "
+        "too narrow and the p-values too small."
+        for label, count in zip(labels, counts, strict=True)
+        if count < FEW_ROWS
+    ]
+    return notes + [
+        f"{name} makes no error on the test rows. Its interval for rates has no width, which means "
+        "that the rows are too few, not that it never errs."
+        for name, one in best.items()
+        if (one.called == one.wanted).all()
+    ]
 
 
 def pairs_of(
-    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int, level: float, seed: int
+    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int, seed: int
 ) -> list[dict[str, Any]]:
     """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
 
     The tests are of the seeds that are best on dev; `over_seeds` is the interval of the difference
-    of the means, where one side has several seeds.
+    of the means, where one side has several seeds. A difference is `significant` if its interval
+    excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
 
     Args:
         measured: Runs by contestant.
         gold: Test labels, int64 (N,).
         resamples: Of these tests, the same for all contestants.
-        level: Of the intervals.
         seed: Of the resampling.
     """
-    forms = [one.champion.tested_form() for one in measured.values()]
-    table = resampled([form for _, form in forms], gold, resamples=resamples, seed=seed)
-    drawn = dict(zip(measured, table, strict=True))
+    forms = [one.seeds[one.best].form(tested=True) for one in measured.values()]
+    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=seed)
+    drawn = dict(zip(measured, tables, strict=True))
+    names = forms[0].names
+    tested = TESTED_BINARY if "roc_auc" in names else TESTED_CLASSES
     pairs: list[dict[str, Any]] = []
     for (name, one), (rival, other) in combinations(measured.items(), 2):
         pair: dict[str, Any] = {"one": name, "other": rival}
-        for row, metric in enumerate(forms[0][0]):
-            values = one.test[one.best][metric], other.test[other.best][metric]
-            differences = drawn[name][row] - drawn[rival][row]
-            pair[metric] = _difference(*values, differences, level=level)
-            pair[metric]["p"] = two_sided_p(differences)
+        for metric in tested:
+            at = names.index(metric)
+            mine, theirs = one.test[one.best][metric], other.test[other.best][metric]
+            pair[metric] = {"difference": _less(mine, theirs)}
+            pair[metric] |= difference(drawn[name][at], drawn[rival][at], level=LEVEL)
             if one.over_seeds or other.over_seeds:
-                means = one.mean_drawn[metric] - other.mean_drawn[metric]
-                values = one.value(metric), other.value(metric)
-                pair[metric]["over_seeds"] = _difference(*values, means, level=level)
-        counts = mcnemar(one.champion.wanted, one.champion.called, other.champion.called)
+                means = [(side.over_seeds or side.drawn)[metric] for side in (one, other)]
+                low, high = ends(means[0] - means[1], LEVEL)
+                value = _less(one.value(metric), other.value(metric))
+                pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
+        best, others = one.seeds[one.best], other.seeds[other.best]
+        counts = mcnemar(best.wanted, best.called, others.called)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,
             "only_other": counts.only_other_right,
         }
         pairs.append(pair)
-    for test in (*forms[0][0], "mcnemar"):
+    for test in (*tested, "mcnemar"):
         known = [pair[test] for pair in pairs if pair[test]["p"] is not None]
-        corrected = holm([entry["p"] for entry in known])
-        for pair in pairs:
-            pair[test]["p_holm"] = None
-        for entry, p_holm in zip(known, corrected, strict=True):
+        for entry, p_holm in zip(known, holm([entry["p"] for entry in known]), strict=True):
             entry["p_holm"] = p_holm
+        for pair in pairs:
+            pair[test].setdefault("p_holm", None)
+            if test != "mcnemar":
+                pair[test]["significant"] = _is_significant(pair[test])
     return pairs
 
 
-def _difference(
-    mine: float | None, theirs: float | None, drawn: np.ndarray, *, level: float
-) -> dict[str, Any]:
-    low, high = ends(drawn, level)
-    difference = None if mine is None or theirs is None else mine - theirs
-    return {"difference": difference, "low": low, "high": high}
+def _less(mine: float | None, theirs: float | None) -> float | None:
+    return None if mine is None or theirs is None else mine - theirs
+
+
+def _is_significant(entry: Mapping[str, Any]) -> bool:
+    if entry["low"] is None or entry["p_holm"] >= ALPHA:
+        return False
+    intervals = [entry, entry["over_seeds"]] if "over_seeds" in entry else [entry]
+    above = all(one["low"] > 0 for one in intervals)
+    return above or all(one["high"] < 0 for one in intervals)
+
+
+# Slices
+
+
+def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str, np.ndarray]]:
+    """Return the slices of one column: names with row numbers.
+
+    Numbers from 0 to 1 (0/1, or a share of annotators) become "yes" from 0.5 on and "no". Other
+    values are names: the 20 most frequent, the rest together. Rows without a value (see
+    `is_missing`) are "not stated".
+    """
+    values = [row.get(column) for row in rows]
+    names = [None if is_missing(value) else str(value).strip() for value in values]
+    shares = {name: _share(name) for name in names if name is not None}
+    are_shares = all(share is not None for share in shares.values())
+    if are_shares:
+        names = [n and ("yes" if (shares[n] or 0) >= 0.5 else "no") for n in names]
+    counts = Counter(name for name in names if name is not None)
+    order = sorted(counts, key=lambda name: (-counts[name], name))
+    if are_shares:
+        order.sort(reverse=True)  # yes, no
+    if len(order) > MOST_SLICES:
+        rest = f"{len(order) - MOST_SLICES + 1:,} other values"
+        order = [*order[: MOST_SLICES - 1], rest]
+        names = [name if name is None or name in order else rest for name in names]
+    table = np.array([NOT_STATED if name is None else name for name in names], dtype=object)
+    parts = [(printable(name), np.flatnonzero(table == name)) for name in [*order, NOT_STATED]]
+    return [(name, at) for name, at in parts if len(at)]
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is empty, NaN, or one of the words nan, NA, null and none."""
+    return value is None or str(value).strip().lower() in _MISSING
+
+
+def _share(name: str) -> float | None:
+    """Return the value as a number from 0 to 1; None if it is no such number."""
+    try:
+        number = float(name)
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(name.lower())
+    return number if 0 <= number <= 1 else None
+
+
+def slice_entry(runs: Mapping[str, Predicted], name: str, at: np.ndarray) -> dict[str, Any]:
+    """Return the entry of a slice in results.json, with the metrics of every contestant.
+
+    Two labels: roc_auc, pr_auc, f1, precision, recall, accuracy and false_positive_rate; None
+    means an empty denominator. More labels: accuracy, macro_f1.
+
+    Args:
+        runs: Predictions for all rows, by contestant.
+        name: Of the slice.
+        at: Its row indices.
+    """
+    parts = {who: one.of(at) for who, one in runs.items()}
+    first = next(iter(parts.values()))
+    return {
+        "slice": name,
+        "rows": len(at),
+        "positives": None if first.positive is None else int(first.wanted.sum()),
+        "contestants": {who: _slice_metrics(one) for who, one in parts.items()},
+    }
+
+
+def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
+    metrics = predicted.metrics()
+    if predicted.positive is None:
+        return {key: metrics[key] for key in ("accuracy", "macro_f1")}
+    if not predicted.wanted.any():
+        metrics |= {"f1": None, "precision": None, "recall": None}
+    negatives = predicted.called[predicted.wanted == 0]
+    rate = float(negatives.mean()) if len(negatives) else None
+    keys = ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
+    return {key: metrics[key] for key in keys} | {"false_positive_rate": rate}

@@ -15,9 +15,9 @@ skewness, which matters with few positives and near the ends of the scale: docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,14 @@ from filbert.errors import ConfigError, InputError
 # Maps weights, int (N, B), to values, float64 (..., B); NaN where the metric is undefined.
 Weighting = Callable[[np.ndarray], np.ndarray]
 Rate = Literal["accuracy", "precision", "recall", "f1", "mcc", "macro_f1", "weighted_f1"]
+
+
+class Form(NamedTuple):
+    """F metrics of weighted rows: their names, and weights (N, B) -> float64 (F, B)."""
+
+    names: tuple[str, ...]
+    of: Weighting
+
 
 # Weights made at once. Part of what a seed means: another block size gives other draws.
 _BLOCK = 2**20
@@ -107,6 +115,29 @@ def two_sided_p(differences: np.ndarray) -> float | None:
         return None
     across = min(int(np.sum(defined <= 0)), int(np.sum(defined >= 0)))
     return min(1.0, 2 * (1 + across) / (len(defined) + 1))
+
+
+def difference(one: np.ndarray, other: np.ndarray, *, level: float = 0.95) -> dict[str, Any]:
+    """Return `low`, `high` and `p` of the difference of two models on the same resamples, (B,)."""
+    low, high = ends(one - other, level)
+    return {"low": low, "high": high, "p": two_sided_p(one - other)}
+
+
+def paired_differences(
+    one: Form, other: Form, gold: np.ndarray, *, resamples: int, seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Test two models on the same rows: see `difference`, by metric.
+
+    Args:
+        one: Metrics of the model.
+        other: The same metrics of the model that is subtracted.
+        gold: Classes within which rows are drawn, (N,).
+        resamples: B.
+        seed: Of the draws.
+    """
+    mine, theirs = resampled([one.of, other.of], gold, resamples=resamples, seed=seed)
+    pairs = zip(one.names, mine, theirs, strict=True)
+    return {name: difference(a, b) for name, a, b in pairs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,24 +322,49 @@ def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
     return _divided(excess, np.sqrt(square), empty=0.0)
 
 
-def choice_form(calls: CalledRows) -> Weighting:
-    """Return accuracy and macro F1 of several classes as a function of weights."""
+def binary_form(
+    is_positive: np.ndarray,
+    scores: np.ndarray,
+    called: np.ndarray,
+    *,
+    recalls: Mapping[str, float] | None = None,
+) -> Form:
+    """Areas and rates of a binary classifier.
 
-    def choices(weights: np.ndarray) -> np.ndarray:
-        confusion = calls.confusion(weights)
-        return np.stack([rate_of(confusion, "accuracy"), rate_of(confusion, "macro_f1")])
+    Args:
+        is_positive: Gold, bool (N,).
+        scores: Of the positive class, float (N,).
+        called: Decisions, bool (N,).
+        recalls: By name, to give the best precision at.
+    """
+    ranked, decided = RankedRows(is_positive, scores), CalledRows(is_positive, called, 2)
+    rates: tuple[Rate, ...] = ("f1", "precision", "recall", "accuracy", "mcc")
+    at = dict(recalls or {})
 
-    return choices
+    def of(weights: np.ndarray) -> np.ndarray:
+        cuts, confusion = ranked.cuts(weights), decided.confusion(weights)
+        return np.vstack(
+            [
+                cuts.roc_auc(),
+                cuts.pr_auc(),
+                *(rate_of(confusion, rate) for rate in rates),
+                cuts.precision_at_recalls(list(at.values())),
+            ]
+        )
+
+    return Form(("roc_auc", "pr_auc", *rates, *at), of)
 
 
-def decision_form(ranked: RankedRows, calls: CalledRows) -> Weighting:
-    """Return ROC AUC, PR AUC and F1 of two classes as a function of weights."""
+def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
+    """Rates of a choice between classes; class numbers, int (N,) each."""
+    decided = CalledRows(gold, called, num_classes)
+    rates: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
 
-    def decisions(weights: np.ndarray) -> np.ndarray:
-        cuts = ranked.cuts(weights)
-        return np.stack([cuts.roc_auc(), cuts.pr_auc(), rate_of(calls.confusion(weights), "f1")])
+    def of(weights: np.ndarray) -> np.ndarray:
+        confusion = decided.confusion(weights)
+        return np.stack([rate_of(confusion, rate) for rate in rates])
 
-    return decisions
+    return Form(rates, of)
 
 
 def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:

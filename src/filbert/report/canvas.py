@@ -25,18 +25,15 @@ SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 INK, QUIET, GREY, FAINT = "#1F2933", "#66727F", "#B8C1CA", "#E3E8ED"
 BLUES = ("#F1F5F8", "#9CC3E0", BLUE)
 DASHES = (0, (4, 3))
-WIDTH, HEIGHT, TALL = 4.8, 3.7, 4.5  # inches of 100 page pixels
+WIDTH, HEIGHT = 4.8, 4.1  # inches of 100 page pixels
 PIXELS_PER_INCH = 200
-LONGEST_NAME = 28
 
 
 def new_figure(
     xlabel: str, ylabel: str, *, height: float = HEIGHT, grid: str = "both"
 ) -> tuple[Figure, Axes]:
     """A figure with one set of axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    figure = _figure(height)
     axes = figure.add_subplot()
     quieten(axes, xlabel, ylabel, grid=grid)
     return figure, axes
@@ -44,9 +41,7 @@ def new_figure(
 
 def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, Axes]:
     """A figure with a tall panel over a low one and a common x axis."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, TALL), layout="constrained", facecolor="white")
+    figure = _figure(4.5)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     quieten(top, "", upper)
     quieten(bottom, xlabel, lower)
@@ -54,21 +49,31 @@ def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, A
     return figure, top, bottom
 
 
-def panel_grid(num: int, *, row_height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `num` small panels, three per row, with common axes."""
+def panel_grid(
+    names: Sequence[str], xlabel: str, ylabel: str, *, row_height: float
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a small panel for each name, three per row, with common axes."""
+    rows = -(-len(names) // 3)
+    figure = _figure(row_height * rows + 0.5)
+    grid = list(figure.subplots(rows, 3, squeeze=False, sharex=True, sharey=True).flat)
+    for axes in grid[len(names) :]:
+        axes.remove()
+    for axes, name in zip(grid, names, strict=False):
+        quieten(axes, "", "")
+        axes.set_title(plain(name, 20), fontsize=8, color=INK, loc="left", pad=3)
+        axes.tick_params(labelsize=7.5)
+    # The last panel of every column has the tick labels, also if the last row is not full.
+    for axes in grid[max(len(names) - 3, 0) : len(names)]:
+        axes.tick_params(labelbottom=True)
+    figure.supxlabel(xlabel, fontsize=9, color=QUIET)
+    figure.supylabel(ylabel, fontsize=9, color=QUIET)
+    return figure, grid[: len(names)]
+
+
+def _figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    columns = 3
-    rows = -(-num // columns)
-    size = (WIDTH, row_height * rows + 0.5)
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
-    for axes in grid[num:]:
-        axes.remove()
-    # The last panel of every column has the tick labels, also if the last row is not full.
-    for axes in grid[max(num - columns, 0) : num]:
-        axes.tick_params(labelbottom=True)
-    return figure, grid[:num]
+    return Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
 
 
 def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None:
@@ -84,7 +89,7 @@ def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None
         axes.grid(True, axis=grid, color=FAINT, linewidth=0.8)  # type: ignore[arg-type]
 
 
-def add_legend(axes: Axes, place: Any) -> None:
+def add_legend(axes: Axes, place: Any = "above") -> None:
     """A legend, if anything is labelled; "above" is outside the axes, in two or three columns."""
     names = axes.get_legend_handles_labels()[1]
     if not names:
@@ -106,33 +111,13 @@ def legend_below(figure: Figure) -> None:
     )  # fmt: skip
 
 
-def outer_labels(figure: Figure, xlabel: str, ylabel: str) -> None:
-    """Axis labels of a grid of panels."""
-    figure.supxlabel(xlabel, fontsize=9, color=QUIET)
-    figure.supylabel(ylabel, fontsize=9, color=QUIET)
-
-
-def panel_title(axes: Axes, title: str) -> None:
-    """The title of a small panel."""
-    axes.set_title(title, fontsize=8, color=INK, loc="left", pad=3)
-
-
-def unit_square(axes: Axes) -> None:
+def unit_square(axes: Axes, *, few_ticks: bool = False) -> None:
     """Both axes from 0 to 1."""
     axes.set_xlim(-0.015, 1.015)
     axes.set_ylim(-0.015, 1.015)
-
-
-def percent_axis(axis: Axis) -> None:
-    """Ticks at 0, 25 %, ... 100 % of an axis of shares."""
-    axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
-
-
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names at the left of horizontal bars or dots, from the bottom up."""
-    axes.set_yticks(range(len(names)), [plain(name, 22) for name in names])
-    axes.tick_params(axis="y", labelcolor=INK)
-    axes.set_ylim(-0.6, len(names) - 0.4)
+    if few_ticks:
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 def plain_logarithm(axis: Axis, low: float, high: float) -> None:
@@ -145,41 +130,36 @@ def plain_logarithm(axis: Axis, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def draw_cells(
-    axes: Axes, values: np.ndarray, texts: np.ndarray | None, *, low: float, high: float,
-    size: float,
-) -> None:  # fmt: skip
+def draw_cells(axes: Axes, values: np.ndarray, texts: np.ndarray | None, *, size: float) -> None:
     """Draw a matrix as coloured cells with white borders.
 
     Args:
         axes: Where to draw.
-        values: float (R, C), NaN for white cells.
+        values: float (R, C), in [0, 1].
         texts: str (R, C) to be written in the cells, or None.
-        low: Value of the first colour.
-        high: Value of the last colour.
         size: Font size.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
     colors = LinearSegmentedColormap.from_list("filbert", BLUES)
-    axes.imshow(values, cmap=colors, vmin=low, vmax=high, aspect="auto")
+    axes.imshow(values, cmap=colors, vmin=0, vmax=1, aspect="auto")
     if texts is not None:
         for (row, column), text in np.ndenumerate(texts):
-            is_dark = values[row, column] > low + 0.6 * (high - low)
             axes.text(
                 column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
-                color="white" if is_dark else INK,
+                color="white" if values[row, column] > 0.6 else INK,
             )  # fmt: skip
     for spine in axes.spines.values():
         spine.set_visible(False)
     num_rows, num_columns = values.shape
+    axes.grid(False)
     axes.set_xticks(np.arange(num_columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(num_rows + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=2 if max(values.shape) <= 12 else 0.5)
     axes.tick_params(which="minor", length=0)
 
 
-def plain(name: object, longest: int = LONGEST_NAME) -> str:
+def plain(name: object, longest: int = 28) -> str:
     """A name for a plot: on one line, without formulas, and shortened in the middle.
 
     Names of models often differ at their end.

@@ -1,31 +1,35 @@
-"""The HTML report of a study: ranking, tests, costs, errors, provenance."""
+"""The HTML report of a study: ranking, tests, curves, costs, errors, slices, provenance.
+
+All statistics are those of results.json; predictions are only used for curves, confusions and hard
+rows. N rows, C labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import combinations
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from filbert.data.records import read_rows
-from filbert.report import comparison_plots as plots
-from filbert.report import numbers
-from filbert.report.comparison_study import (
-    FALLING,
-    ContestantEntry,
-    Pair,
-    StudyFiles,
-    read_study,
-)
-from filbert.report.numbers import MISSING, fixed, interval, probability, signed
+from filbert.errors import InputError
+from filbert.files import read_json
+from filbert.report import numbers, plots
+from filbert.report.folder import read_scores
+from filbert.report.numbers import MISSING, fixed, interval, probability
+from filbert.report.plots import Estimate, Ranking, Style
 from filbert.report.render import (
     Cell,
     Section,
     Table,
     facts_table,
     gallery,
+    hashes_table,
     paragraph,
     section,
     side_by_side,
@@ -34,8 +38,28 @@ from filbert.report.render import (
 from filbert.report.run import label_counts
 from filbert.report.worst_errors import Passages, excerpt
 
-# Signs of a table, so that significance is not shown by bold type alone.
-SIGNIFICANT, NOT_SIGNIFICANT = "●", "○"
+Columns = tuple[tuple[str, str], ...]
+
+# Metric and heading; the first one decides the ranking.
+BINARY: Columns = (
+    ("pr_auc", "PR AUC"),
+    ("roc_auc", "ROC AUC"),
+    ("f1", "F1, tuned threshold"),
+    ("f1_at_half", "F1 at 0.5"),
+    ("ece", "calibration error"),
+    ("precision_at_recall_50", "precision at recall 50 %"),
+    ("precision_at_recall_80", "precision at recall 80 %"),
+    ("precision_at_recall_90", "precision at recall 90 %"),
+    ("precision_at_recall_95", "precision at recall 95 %"),
+)
+MULTICLASS: Columns = (
+    ("macro_f1", "macro F1"),
+    ("accuracy", "accuracy"),
+    ("weighted_f1", "weighted F1"),
+    ("ece", "calibration error"),
+    ("loss", "loss"),
+)
+FALLING = frozenset({"ece", "loss"})  # less is better
 SLICE_METRICS = {
     "f1": "F1",
     "macro_f1": "macro F1",
@@ -46,16 +70,121 @@ SLICE_METRICS = {
     "recall": "recall",
     "accuracy": "accuracy",
 }
+# Cost, its heading, and how it is written.
+COSTS = (
+    ("training_seconds", "training", numbers.seconds),
+    ("rows_per_second", "rows/s", lambda value: MISSING if value is None else f"{value:,.0f}"),
+    ("latency_seconds", "one text", lambda value: f"{fixed(value and 1e3 * value, 1)} ms"),
+    ("parameters", "parameters", numbers.parameters),
+    ("bytes_on_disk", "on disk", numbers.size),
+    ("peak_bytes", "peak memory", numbers.size),
+)
 SPLITS = ("train", "dev", "test")
 MOST_ROWS = 20
 # More pairs are folded.
 MOST_PAIRS = 30
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Test predictions of the seed that is best on dev.
+
+    Attributes:
+        rows: Row numbers, int64 (N,).
+        gold: Label ids, int64 (N,).
+        predicted: Label ids at the threshold of the metrics, int64 (N,).
+        probabilities: float64 (N, C).
+    """
+
+    rows: np.ndarray
+    gold: np.ndarray
+    predicted: np.ndarray
+    probabilities: np.ndarray
+
+
+class StudyFiles:
+    """A study's results.json and the predictions of its contestants."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / "results.json").is_file():
+            raise InputError(
+                f"{path} holds no results.json. Give the folder that `filbert compare --out` wrote."
+            )
+        self.path, self.results = path, read_json(path / "results.json")
+        self.labels = [str(label) for label in self.results.get("labels") or ()]
+        positive = self.results.get("positive")
+        # The id of the positive one of two labels; None for more labels.
+        self.positive = None if positive is None else self.labels.index(positive)
+        self.contestants: list[dict[str, Any]] = self.results["contestants"]
+        self.styles = {one["name"]: Style.of(at) for at, one in enumerate(self.contestants)}
+
+    @cached_property
+    def metrics(self) -> list[tuple[str, str]]:
+        """(key, heading) of the measured metrics; the first one decides the ranking."""
+        columns = MULTICLASS if self.positive is None else BINARY
+        known = {key for one in self.contestants for key in one.get("test") or ()}
+        return [column for column in columns if column[0] in known]
+
+    @cached_property
+    def measured(self) -> list[dict[str, Any]]:
+        """Entries with test metrics, the best first."""
+        with_metrics = [one for one in self.contestants if one.get("test")]
+        return sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
+
+    def value(self, one: dict[str, Any]) -> float | None:
+        """The mean of the deciding metric over the seeds."""
+        value: float | None = one["test"][self.metrics[0][0]]["value"]
+        return value
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimals: the last one is about a tenth of the uncertainty of the deciding metric."""
+        estimates = [one["test"][self.metrics[0][0]] for one in self.measured]
+        widths = [one["high"] - one["low"] for one in estimates if one["low"] is not None]
+        half = median(widths or [0.02]) / 2
+        return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
+
+    @cached_property
+    def level(self) -> str:
+        """The confidence level, "95 %" with a no-break space."""
+        return f"{100 * self.results['statistics']['level']:g}\N{NO-BREAK SPACE}%"
+
+    @cached_property
+    def answers(self) -> dict[str, Answers]:
+        """Predictions of the best seed of each measured contestant."""
+        return {one["name"]: self._read(one) for one in self.measured}
+
+    def _read(self, one: dict[str, Any]) -> Answers:
+        run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
+        path = self.path / run["folder"] / "predictions" / "test.jsonl"
+        scores = read_scores(path, self.labels)
+        predicted, at = scores.probabilities.argmax(1), self.positive
+        if at is not None:
+            threshold = run["test"]["threshold"]
+            predicted = np.where(scores.probabilities[:, at] >= threshold, at, 1 - at)
+        return Answers(scores.rows, scores.gold, predicted, scores.probabilities)
+
+    def difference(self, one: str, other: str) -> dict[str, Any] | None:
+        """The tested difference of two contestants in the deciding metric, as `one` minus `other`.
+
+        None if the two were not tested.
+        """
+        key = self.metrics[0][0]
+        for pair in self.results["pairs"]:
+            found: dict[str, Any] = pair.get(key) or {}
+            if (pair["one"], pair["other"]) == (one, other):
+                return found
+            if (pair["one"], pair["other"]) == (other, one):
+                low, high = found["high"], found["low"]
+                turned = {"difference": found["difference"], "low": low, "high": high}
+                return found | {k: v if v is None else -v for k, v in turned.items()}
+        return None
+
+
 def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
     """Write report.html and plots/*.png into a study's folder; return the page's path.
 
-    Missing parts (seeds, contestants, predictions, slices) are left out and named.
+    Missing parts (seeds, contestants, slices) are left out and named.
 
     Args:
         folder: Written by `filbert compare --out`, finished or not.
@@ -65,244 +194,211 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
         InputError: There is no results.json.
         FormatError: A file is damaged.
     """
-    study = read_study(Path(folder))
-    found = [ranking(study), tests(study), curves(study), costs(study)]
-    found += [errors(study, show_texts=show_texts), slices(study), data(study), failures(study)]
-    version = f"filbert {study.results.get('filbert', '')}".strip()
+    study = StudyFiles(Path(folder))
+    sections: list[Section | None] = []
+    if study.measured:
+        sections = [ranking(study), tests(study), curves(study), costs(study)]
+        sections += [errors(study, show_texts=show_texts), slices(study)]
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
-        about=[version, "comparison", study.results.get("finished")],
+        about=[
+            f"filbert {study.results.get('filbert', '')}",
+            "comparison",
+            study.results.get("finished"),
+        ],
         headline=headline(study),
-        notes=[*state(study), *study.notes],
+        notes=study.results.get("notes") or [],
         facts=headline_facts(study),
-        sections=[*(one for one in found if one is not None), provenance(study)],
-        main_class="wide",
+        sections=[*sections, data(study), failures(study), provenance(study)],
     )
 
 
-# Header
-
-
-def headline(study: StudyFiles) -> list[str]:
+def headline(study: StudyFiles) -> str:
     """The best contestant and its difference from the second."""
     if not study.measured:
-        return ["No contestant was measured."]
-    first, (key, heading) = study.measured[0], study.decisive
-    found = first.figure(key)
-    text = f"{first.name} has the highest {heading}: {fixed(found['value'], study.digits)}"
-    if found.get("deviation") is not None:
-        text += f" ± {fixed(found['deviation'], study.digits)} ({len(found['seeds'])} seeds)"
-    text += "."
-    second = study.measured[1].name if len(study.measured) > 1 else ""
-    pair = study.pair(first.name, second, key)
-    if pair is not None:
-        outcome = "significant" if pair.is_significant else "not statistically significant"
-        ends = interval(pair.low, pair.high, study.digits, sign=True)
-        name, p = ("p_holm", pair.p_holm) if pair.p_holm is not None else ("p", pair.p)
-        tested = "" if p is None else f", {name} {probability(p)}"
-        difference = f"{signed(pair.difference, study.digits)} {ends}{tested}"
-        text += f" Difference from {second}: {difference} ({outcome})."
-    return [text]
-
-
-def state(study: StudyFiles) -> list[str]:
-    """Notes about an unfinished study and failed contestants."""
-    runs = [run for one in study.contestants for run in one.seeds]
-    done = sum(run.get("status") in ("finished", "done") for run in runs)
-    failed = sum(run.get("status") == "failed" for run in runs)
-    notes = []
-    if not study.results.get("finished") or done + failed < len(runs):
-        notes.append(
-            f"Unfinished: {done:,} of {len(runs):,} runs exist. All metrics are of these runs and "
-            "may change."
-        )
-    lost = [one.name for one in study.contestants if one.entry.get("status") == "failed"]
-    if lost:
-        notes.append(f"Failed and not compared: {', '.join(lost)}. See “Failed and missing”.")
-    elif failed:
-        notes.append(f"Failed runs: {failed:,}.")
-    return notes
+        return "No contestant was measured."
+    (key, heading), first = study.metrics[0], study.measured[0]
+    best = first["test"][key]
+    text = f"{first['name']} has the highest {heading}: {fixed(best['value'], study.digits)}"
+    if best.get("deviation") is not None:
+        text += f" ± {fixed(best['deviation'], study.digits)} ({len(best['seeds'])} seeds)"
+    second = study.measured[1]["name"] if len(study.measured) > 1 else ""
+    found = study.difference(first["name"], second)
+    if found is None or found["low"] is None:
+        return f"{text}."
+    ends = interval(found["low"], found["high"], study.digits, sign=True)
+    outcome = "significant" if found["significant"] else "not statistically significant"
+    return (
+        f"{text}. Difference from {second}: {found['difference']:+.{study.digits}f} {ends}, "
+        f"p {probability(found['p_holm'])} after Holm's correction ({outcome})."
+    )
 
 
 def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
     """(name, value) of the best metric and of the size of the study."""
-    facts = [("contestants", numbers.count(len(study.measured)))]
+    runs = [run for one in study.contestants for run in one["seeds"]]
+    done = sum(run["status"] == "finished" for run in runs)
+    facts = [
+        ("contestants", numbers.count(len(study.contestants))),
+        ("finished runs", f"{done:,} of {len(runs):,}"),
+    ]
     if study.measured:
-        key, heading = study.decisive
-        best = fixed(study.measured[0].value(key), study.digits)
-        facts.insert(0, (f"best {heading}", best))
-    if study.num_seeds:
-        facts.append(("seeds each", " to ".join(map(str, study.num_seeds))))
+        best = fixed(study.value(study.measured[0]), study.digits)
+        facts.insert(0, (f"best {study.metrics[0][1]}", best))
     return facts
 
 
 # Quality
 
 
-def ranking(study: StudyFiles) -> Section | None:
-    """The metrics of all contestants with intervals, as plots and as a table."""
-    if not study.measured:
-        return None
-    shown = [*(study.tested or study.metrics[:3])]
-    shown += [column for column in study.metrics if column[0] == "ece" and column not in shown]
-    has_intervals = any(one.figure(shown[0][0]).get("over_seeds") for one in study.measured)
-    marks = (
-        f" Marker and broad bar: the seed that is best on dev and its {study.level} bootstrap "
-        "interval. Small dots: all seeds. Tall stroke and number: their mean, which decides the "
-        "order." + " Thin line: the interval of the mean, over rows and seeds." * has_intervals
-    )
-    figures: dict[str, Any] = {}
-    for key, heading in shown:
-        more = marks if not figures else " Less is better." * (key in FALLING)
-        plot = plots.metric_dots(study, key, heading)
-        figures[f"ranking_{key}"] = (plot, f"{_capital(heading)}.{more}")
-    best, digits = best_values(study), study.digits
-    level = {one.name for one in study.not_significant(study.measured[0])}
-    rows: list[list[object]] = []
-    for place, one in enumerate(study.measured, start=1):
-        name = f"{place}. {one.name}{' ≈' if one.name in level else ''}"
-        rows.append([name, *(_metric(one, key, best[key], digits) for key, _ in study.metrics)])
-    headings = [heading for _, heading in study.metrics]
-    notes = table_notes(study)
-    if level:
-        notes.append(
-            f"≈ no significant difference from the first on {study.decisive[1]}, corrected for all "
-            "comparisons."
+def ranking(study: StudyFiles) -> Section:
+    """The metrics of all contestants with intervals; the deciding one as a plot."""
+    (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
+    estimates = [
+        Estimate(one["name"], study.styles[one["name"]], value, *_ends(one["test"][key]),
+                 [seed for seed in one["test"][key]["seeds"] if seed is not None])
+        for one in measured if (value := study.value(one)) is not None
+    ]  # fmt: skip
+    caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."
+    best = {
+        key: (min if key in FALLING else max)(
+            (v for one in measured if (v := one["test"][key]["value"]) is not None), default=None
         )
+        for key, _ in study.metrics
+    }
+    level = {
+        one["name"]
+        for one in measured[1:]
+        if (found := study.difference(measured[0]["name"], one["name"]))
+        and not found["significant"]
+    }
+    rows: list[list[object]] = []
+    for place, one in enumerate(measured, start=1):
+        name = f"{place}. {one['name']}{' ≈' * (one['name'] in level)}"
+        figures = [(one["test"][key], best[key]) for key, _ in study.metrics]
+        rows.append([name, *(_metric(figure, most, digits) for figure, most in figures)])
+    falling = [heading for key, heading in study.metrics if key in FALLING]
     return section(
         "Ranking",
-        gallery(study.path, figures),
-        Table(["contestant", *headings], rows, css_class="ranking"),
-        " ".join(notes),
+        gallery(study.path, {"ranking": (plots.interval_plot(estimates, heading), caption)}),
+        Table(["contestant", *(heading for _, heading in study.metrics)], rows),
+        f"Mean ± standard deviation of the seeds. In brackets: {study.level} bootstrap interval of "
+        "the mean, over test rows and seeds; with one seed, over test rows. The best of a column "
+        f"is bold; of {' and '.join(falling)} the lowest. ≈ no significant difference from the "
+        f"first on {heading}, corrected for all comparisons.",
     )
 
 
-def _capital(heading: str) -> str:
-    return heading[0].upper() + heading[1:]
+def _ends(figure: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The interval of the mean, over rows and seeds; of a single seed, over rows."""
+    found = figure.get("over_seeds") or figure
+    return found.get("low"), found.get("high")
 
 
-def best_values(study: StudyFiles) -> dict[str, float]:
-    """The best mean of every metric."""
-    found = {}
-    for key, _ in study.metrics:
-        values = [value for one in study.measured if (value := one.value(key)) is not None]
-        found[key] = min(values) if key in FALLING else max(values)
-    return found
-
-
-def _metric(one: ContestantEntry, key: str, best: float, digits: int) -> Cell:
-    found = one.figure(key)
-    deviation = found.get("deviation")
+def _metric(figure: Mapping[str, Any], best: float | None, digits: int) -> Cell:
+    deviation = figure.get("deviation")
     return Cell(
-        fixed(found.get("value"), digits),
-        strong=found.get("value") == best,
+        fixed(figure["value"], digits),
+        strong=figure["value"] is not None and figure["value"] == best,
         detail="" if deviation is None else f"± {fixed(deviation, digits)}",
-        below=interval(*one.interval(key), digits),
+        below=interval(*_ends(figure), digits),
     )
 
 
 def tests(study: StudyFiles) -> Section | None:
     """Differences of every two contestants on the metric of the ranking."""
-    if not study.tested or len(study.measured) < 2:
+    pairs: list[dict[str, Any]] = study.results["pairs"]
+    if not pairs:
         return None
-    key, heading = study.decisive
-    rows: list[list[object]] = []
-    for one, other in combinations([one.name for one in study.measured], 2):
-        pair, calls = study.pair(one, other, key), study.mcnemar(one, other)
-        rows.append([one, other, *_pair(pair, study.digits), *_mcnemar(calls)])
-    head = ["one", "other", f"{heading}, difference", f"{study.level} interval", "p", "p_holm"]
+    (key, heading), digits = study.metrics[0], study.digits
+    rows = []
+    for pair in pairs:
+        found, calls = pair[key], pair["mcnemar"]
+        sign = "●" if found["significant"] else "○"
+        difference = (
+            MISSING if found["difference"] is None else f"{found['difference']:+.{digits}f}"
+        )
+        rows.append([
+            pair["one"], pair["other"],
+            Cell(f"{difference}\N{NO-BREAK SPACE}{sign}", strong=found["significant"]),
+            interval(found["low"], found["high"], digits, sign=True),
+            probability(found["p"]), probability(found["p_holm"]),
+            numbers.count(calls["only_one"]), numbers.count(calls["only_other"]),
+            probability(calls["p"]), probability(calls["p_holm"]),
+        ])  # fmt: skip
+    head = ["one", "other", f"{heading}, one minus other", f"{study.level} interval", "p", "p_holm"]
     head += ["only one right", "only other right", "McNemar p", "p_holm"]
-    remark = (
+    return section(
+        "Significance tests",
+        Table(head, rows, 2, title="All pairs", folded=len(rows) > MOST_PAIRS),
         f"● and bold: significant. The {study.level} interval of the difference excludes zero, and "
         "so does that of the means where a side has several seeds, and p_holm is below 0.05. ○: "
         "not significant, which is no proof of equality. p_holm is p after Holm's correction for "
         f"the number of pairs ({len(rows):,}). Both sides of a pair are the seeds that are best on "
         "dev, measured on the same bootstrap samples. McNemar's test uses the rows that only one "
-        "of the two predicts correctly. results.json has the pairs on the other metrics."
-    )
-    notes = (study.results.get("statistics") or {}).get("notes") or ()
-    return section(
-        "Significance tests",
-        Table(head, rows, 2, "pairwise", title="All pairs", folded=len(rows) > MOST_PAIRS),
-        remark,
-        *(paragraph(note, "note") for note in notes),
+        "of the two predicts correctly. results.json has the pairs on the other metrics.",
+        *(paragraph(note, "note") for note in study.results["statistics"]["notes"]),
     )
 
 
-def _pair(pair: Pair | None, digits: int) -> list[object]:
-    """Cells with the difference, its interval, p and p_holm of a pair."""
-    if pair is None:
-        return [MISSING] * 4
-    mark = SIGNIFICANT if pair.is_significant else NOT_SIGNIFICANT
-    return [
-        Cell(signed(pair.difference, digits), strong=pair.is_significant, mark=mark),
-        interval(pair.low, pair.high, digits, sign=True),
-        probability(pair.p),
-        probability(pair.p_holm),
-    ]
-
-
-def _mcnemar(found: dict[str, Any]) -> list[object]:
-    """Cells with the rows that only one side predicted correctly, p and p_holm."""
-    p_holm = found.get("p_holm")
-    is_significant = p_holm is not None and p_holm < 0.05
-    return [
-        numbers.count(found.get("only_one")),
-        numbers.count(found.get("only_other")),
-        probability(found.get("p")),
-        Cell(probability(p_holm), strong=is_significant, mark=SIGNIFICANT * is_significant),
-    ]
-
-
-def curves(study: StudyFiles) -> Section | None:
+def curves(study: StudyFiles) -> Section:
     """ROC and precision-recall curves of two labels, and the calibration."""
-    if not study.answered:
-        return None
-    figures, of_label = {}, "the predicted label"
-    if study.positive is not None:
-        of_label = f"label {study.labels[study.positive]}"
-        gold = study.answers[study.answered[0].name].gold == study.positive
-        share = numbers.percent(float(gold.mean()))
-        figures = {
-            "pr": (
-                plots.ranking_curves(study, "pr"),
-                f"Precision-recall curves of {of_label}; dashed grey: a random ranking ({share}).",
-            ),
-            "roc": (
-                plots.ranking_curves(study, "roc"), "ROC curves; dashed grey: a random ranking.",
-            ),
-        }  # fmt: skip
+    figures, at, of_label = {}, study.positive, "the predicted label"
+    calibrated = []
+    for name, answers in study.answers.items():
+        is_true, confidence = answers.gold == answers.predicted, answers.probabilities.max(1)
+        if at is not None:
+            is_true, confidence = answers.gold == at, answers.probabilities[:, at]
+        calibrated.append((name, study.styles[name], is_true, confidence))
+    if at is not None:
+        of_label = f"label {study.labels[at]}"
+        lines = [
+            Ranking(name, is_true, confidence, style.color, style.line)
+            for name, style, is_true, confidence in calibrated
+        ]
+        for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
+            ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
+            caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
+            figures[kind] = (plots.ranking_plot(ordered, kind), caption)
     figures["calibration"] = (
-        plots.reliability_panels(study),
+        plots.reliability_panels(calibrated, xlabel=f"probability of {of_label}"),
         f"Calibration: observed frequency of {of_label} over its predicted probability. "
         "Dashed grey: calibrated; below it the probabilities are too high.",
     )
     return section(
         "Curves and calibration",
-        "Of each contestant's seed that is best on dev; with the area under a curve.",
+        "Of each contestant's seed that is best on dev.",
         gallery(study.path, figures),
     )
 
 
 def costs(study: StudyFiles) -> Section | None:
-    """The decisive metric over every cost, and the costs in a table."""
-    if not any(one.entry.get("costs") for one in study.measured):
+    """The deciding metric over training time and speed, and all costs in a table."""
+    known = [cost for cost in COSTS if any(one["costs"].get(cost[0]) for one in study.measured)]
+    if not known:
         return None
-    known = [c for c in plots.COSTS if any(one.cost(c.key) is not None for one in study.measured)]
-    figures = {
-        f"cost_{cost.key}": (plots.cost_plot(study, cost), f"{_capital(cost.axis)}.")
-        for cost in known
-        if sum(bool(one.cost(cost.key)) for one in study.measured) > 1
-    }
+    heading, figures = study.metrics[0][1], {}
+    for key, axis in (
+        ("training_seconds", "training, seconds"),
+        ("rows_per_second", "inference, rows per second"),
+    ):
+        models = [
+            (one["name"], study.styles[one["name"]], one["costs"][key], study.value(one) or 0.0)
+            for one in study.measured
+            if one["costs"].get(key)
+        ]
+        if len(models) > 1:
+            plot = plots.cost_plot(models, xlabel=axis, ylabel=heading)
+            figures[f"cost_{key}"] = (plot, f"{heading} over {axis}.")
     rows = [
-        [one.name, *(numbers.cost(cost.key, one.cost(cost.key)) for cost in known)]
+        [one["name"], *(write(one["costs"].get(key)) for key, _, write in known)]
         for one in study.measured
     ]
     return section(
         "Quality and cost",
         gallery(study.path, figures),
-        Table(["contestant", *(cost.heading for cost in known)], rows, 1, "pairwise"),
+        Table(["contestant", *(name for _, name, _ in known)], rows),
         "Medians over the seeds, each measured in the process of the run.",
     )
 
@@ -312,108 +408,80 @@ def costs(study: StudyFiles) -> Section | None:
 
 def slices(study: StudyFiles) -> Section | None:
     """Metrics on parts of the test rows."""
-    parts: list[dict[str, Any]] = list(study.results.get("slices") or ())
-    names = [one.name for one in study.measured]
-    known = [
-        key
-        for key in SLICE_METRICS
-        if any(_value(part, name, key) is not None for part in parts for name in names)
-    ]
-    if not known:
+    parts: list[dict[str, Any]] = study.results["slices"]
+    if not parts:
         return None
-    rows: list[list[object]] = []
-    for part in parts:
-        for name in names:
-            cells = [fixed(_value(part, name, metric), study.digits) for metric in known]
-            counts = [numbers.count(part["rows"]), numbers.count(part.get("positives"))]
-            rows.append([part["slice"], name, *counts, *cells])
-    head = ["slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
-    remark = (
+    known = [key for key in SLICE_METRICS if key in next(iter(parts[0]["contestants"].values()))]
+    rows = [
+        [part["slice"], name, numbers.count(part["rows"]), numbers.count(part["positives"]),
+         *(fixed(metrics[key], study.digits) for key in known)]
+        for part in parts for name, metrics in part["contestants"].items()
+    ]  # fmt: skip
+    head = ["slice", "contestant", "rows", "positives", *(SLICE_METRICS[key] for key in known)]
+    return section(
+        "Metrics by slice",
         "Metrics of small slices vary by chance. F1 and PR AUC grow with the share of positives, "
-        "so compare contestants within a slice, not slices with each other."
+        "so compare contestants within a slice, not slices with each other.",
+        Table(head, rows, 2, title="Slices in numbers", folded=len(rows) > MOST_ROWS),
     )
-    table = Table(
-        head, rows, 2, "dense", title="Slices in numbers", folded=len(rows) > MOST_ROWS
-    )  # fmt: skip
-    return section("Metrics by slice", remark, table)
 
 
-def _value(part: dict[str, Any], name: str, metric: str) -> float | None:
-    found = (part["contestants"].get(name) or {}).get(metric)
-    return None if found is None else float(found)
-
-
-def errors(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
+def errors(study: StudyFiles, *, show_texts: bool = False) -> Section:
     """Confusion matrices, rows that contestants disagree on, and rows that all get wrong."""
-    if not study.answered:
-        return None
-    at = "the threshold that was tuned on dev" if study.positive is not None else "the maximum"
-    caption = f"Confusion matrices at {at}: gold in rows, predicted in columns, share of the row."
+    num = len(study.labels)
+    tables = []
+    for name, answers in study.answers.items():
+        counts = np.zeros((num, num), dtype=np.int64)
+        np.add.at(counts, (answers.gold, answers.predicted), 1)
+        tables.append((name, counts))
+    plot = plots.confusion_panels(tables, study.labels)
+    caption = "Confusion matrices: gold in rows, predicted in columns, share of the row."
     return section(
         "Errors",
-        gallery(study.path, {"confusions": (plots.confusions(study), caption)}),
-        *_hard_rows(study, show_texts=show_texts),
+        gallery(study.path, {"confusions": (plot, caption)}),
+        *(_hard_rows(study, show_texts=show_texts) if len(tables) > 1 else ()),
     )
 
 
 def _hard_rows(study: StudyFiles, *, show_texts: bool) -> list[Any]:
-    first = study.answers[study.answered[0].name]
-    same = {
-        one.name: study.answers[one.name]
-        for one in study.answered
-        if np.array_equal(study.answers[one.name].rows, first.rows)
-    }
-    if len(same) < 2:
-        return []
-    correct = np.stack([answers.predicted == first.gold for answers in same.values()])
+    names, answers = list(study.answers), list(study.answers.values())
+    rows, gold = answers[0].rows, answers[0].gold
+    correct = np.stack([one.predicted == gold for one in answers])
     num_correct = correct.sum(0)
-    minority = np.minimum(num_correct, len(same) - num_correct)
-    every = np.arange(len(first.gold))
-    score = np.mean([answers.probabilities[every, first.gold] for answers in same.values()], 0)
-    disputed = np.flatnonzero(minority > 0)
-    disputed = disputed[np.lexsort((first.rows[disputed], -minority[disputed]))]
-    lost = np.flatnonzero(num_correct == 0)
-    lost = lost[np.lexsort((first.rows[lost], score[lost]))]
-    shown = {int(first.rows[n]) for n in [*disputed[:MOST_ROWS], *lost[:MOST_ROWS]]}
-    texts = _passages(study.path, shown) if show_texts else {}
+    minority = np.minimum(num_correct, len(answers) - num_correct)
+    score = np.mean([one.probabilities[np.arange(len(gold)), gold] for one in answers], 0)
     blocks: list[Any] = []
-    for title, at in (("Most disputed rows", disputed), ("Rows that all get wrong", lost)):
-        rows = []
-        for n in at[:MOST_ROWS].tolist():
-            winners = [name for name, is_right in zip(same, correct[:, n], strict=True) if is_right]
-            rows.append([
-                study.labels[first.gold[n]], ", ".join(winners) or "none",
-                f"{len(winners)} of {len(same)}", numbers.count(int(first.rows[n])),
-                f"{score[n]:.3f}",
-            ])  # fmt: skip
-        head = ["gold", "correct contestants", "correct", "row", "mean score of gold"]
-        below = [texts[int(first.rows[n])] for n in at[:MOST_ROWS]] if texts else ()
-        share = numbers.percent(len(at) / len(first.gold))
+    for title, at, order in (
+        ("Most disputed rows", np.flatnonzero(minority), -minority),
+        ("Rows that all get wrong", np.flatnonzero(num_correct == 0), score),
+    ):
+        worst = at[np.lexsort((rows[at], order[at]))][:MOST_ROWS].tolist()
+        texts = _passages(study.path, rows[worst].tolist()) if show_texts else {}
+        cells = []
+        for n in worst:
+            right = [name for name, is_right in zip(names, correct[:, n], strict=True) if is_right]
+            cells.append([study.labels[gold[n]], ", ".join(right) or "none",
+                          numbers.count(int(rows[n])), f"{score[n]:.3f}"])  # fmt: skip
         blocks += [
-            f"{title}: {len(at):,} of {len(first.gold):,} test rows ({share}).",
-            Table(head, rows, 2, "dense", passages=below),
-        ]
-    blocks.append(
-        "Disputed rows: the most evenly split first. Wrong rows: the lowest mean score of the gold "
-        "label first. Rows count from 0 in data/test.jsonl.gz."
-        + " Texts are shown only with --show-texts."
-        * (not show_texts)
-    )
+            f"{title}: {len(at):,} of {len(gold):,} test rows. Rows count from 0 in "
+            "data/test.jsonl.gz.",
+            Table(
+                ["gold", "correct contestants", "row", "mean score of gold"], cells, 2,
+                passages=[texts[int(rows[n])] for n in worst] if texts else (),
+            ),
+        ]  # fmt: skip
     return blocks
 
 
 def _passages(folder: Path, wanted: Collection[int]) -> dict[int, Passages]:
-    """Texts of rows of data/test.jsonl.gz by row number; empty without the file."""
-    path = folder / "data" / "test.jsonl.gz"
-    if not path.is_file():
-        return {}
+    """Texts of rows of data/test.jsonl.gz by row number."""
     return {
         number: [
             (name.replace("_", " "), excerpt(str(row.values[name])))
             for name in ("text", "text_pair")
             if row.values.get(name) is not None
         ]
-        for number, row in enumerate(read_rows(path))
+        for number, row in enumerate(read_rows(folder / "data" / "test.jsonl.gz"))
         if number in wanted
     }
 
@@ -421,78 +489,47 @@ def _passages(folder: Path, wanted: Collection[int]) -> dict[int, Passages]:
 # Data and provenance
 
 
-def data(study: StudyFiles) -> Section | None:
+def data(study: StudyFiles) -> Section:
     """Rows and labels of the splits, and near-duplicates."""
-    facts = study.results.get("data") or {}
+    facts = study.results["data"]
     rows = [
-        [split, label_counts(facts[split].get("label_counts") or {}, facts[split].get("rows")),
-         numbers.count(facts[split].get("rows"))]
-        for split in SPLITS if facts.get(split)
-    ]  # fmt: skip
-    if not rows:
-        return None
+        [split, label_counts(facts[split]["label_counts"]), numbers.count(facts[split]["rows"])]
+        for split in SPLITS
+    ]
     return section(
         "Data",
-        Table(["split", "labels", "rows"], rows, 2, "counts"),
-        facts_table(_spaced(facts.get("near_duplicates")), "Near-duplicates and leakage"),
+        Table(["split", "labels", "rows"], rows, 2),
+        facts_table(facts.get("near_duplicates") or {}, "Near-duplicates and leakage"),
     )
-
-
-def _spaced(values: Any) -> dict[str, Any]:
-    """Keys with spaces for underscores."""
-    return {
-        str(key).replace("_", " "): _spaced(value) if isinstance(value, dict) else value
-        for key, value in (values or {}).items()
-    }
 
 
 def failures(study: StudyFiles) -> Section | None:
     """Runs that failed or do not exist yet, with their error messages."""
     rows = [
-        [one.name, str(run.get("seed")), run["status"], run.get("error") or "Not run yet."]
+        [one["name"], str(run["seed"]), run["status"], run.get("error") or "Not run yet."]
         for one in study.contestants
-        for run in one.seeds
-        if run["status"] not in ("finished", "done")
+        for run in one["seeds"]
+        if run["status"] != "finished"
     ]
     if not rows:
         return None
-    table = Table(["contestant", "seed", "status", "message"], rows, 4, "failures")
+    table = Table(["contestant", "seed", "status", "message"], rows, 4)
     return section("Failed and missing", table, "These are not part of any metric above.")
 
 
 def provenance(study: StudyFiles) -> Section:
     """What is needed to repeat the study: options, hashes, versions and machine."""
-    results = study.results
-    facts = results.get("data") or {}
-    hashes = []
-    for source in facts.get("source") or ():
-        # Two files of the same name may be in different folders.
-        name = ": ".join(str(source[key]) for key in ("of", "path") if source.get(key)) or "source"
-        size = f"{numbers.count(source.get('rows'))} rows" if source.get("rows") else ""
-        hashes.append([name, Cell(size, code=source.get("sha256", MISSING))])
-    hashes += [[split, Cell("", code=facts[split].get("sha256", MISSING))]
-               for split in SPLITS if facts.get(split)]  # fmt: skip
+    results, facts = study.results, study.results["data"]
+    files = [(source.get("of", "source"), source) for source in facts.get("source") or ()]
+    files += [(split, facts[split]) for split in SPLITS]
     about = {key: results.get(key) for key in ("filbert", "task", "positive", "labels", "finished")}
     tables = [
         facts_table(about, "Study"),
-        facts_table(_spaced(results.get("machine")), "Machine"),
-        facts_table(_spaced(results.get("options")), "Options"),
-        Table((), hashes, 2, "pairs", title="Data and the sha256 of its bytes"),
+        facts_table(results.get("machine") or {}, "Machine"),
+        facts_table(results.get("options") or {}, "Options"),
+        hashes_table(files),
     ]
     for one in study.contestants:
-        own = {"kind": one.entry.get("kind"), "cleaning": one.entry.get("cleaning") or "none"}
-        if one.entry.get("best_seed") is not None:
-            own["seed best on dev"] = one.entry["best_seed"]
-        tables.append(facts_table(own | _spaced(one.entry.get("options")), one.name))
+        own = {key: one.get(key) for key in ("kind", "source", "cleaning", "best_seed")}
+        tables.append(facts_table(own | one["options"], one["name"]))
     return section("How it was made", side_by_side(tables))
-
-
-def table_notes(study: StudyFiles) -> list[str]:
-    """Sentences on the values of the ranking."""
-    notes = [
-        f"Mean ± standard deviation of the seeds. In brackets: {study.level} bootstrap interval of "
-        "the mean, over test rows and seeds; with one seed, over test rows."
-    ]
-    falling = [heading for key, heading in study.metrics if key in FALLING]
-    lowest = f"; of {' and '.join(falling)} the lowest" if falling else ""
-    return [*notes, f"The best of a column is bold{lowest}."]

@@ -1,21 +1,22 @@
-"""Reads a run folder back: run.json, metrics.jsonl and predictions/*.jsonl."""
+"""Reads a run folder: run.json, metrics.jsonl and predictions/*.jsonl."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from filbert.errors import FormatError, InputError, printable
+from filbert.errors import FormatError, InputError
+from filbert.files import read_json
 from filbert.metrics.ranking import probabilities
 
 SPLITS = ("test", "dev")
-CLASSIFICATIONS = ("binary", "multiclass", "multilabel")
+Prediction = dict[str, Any]
 
 
 @dataclass
@@ -26,19 +27,17 @@ class RunFolder:
         path: The folder.
         run: Content of run.json.
         steps: Lines of metrics.jsonl about optimiser steps.
-        evaluations: Lines of metrics.jsonl about evaluations.
+        evaluations: Lines of metrics.jsonl about evaluations on dev.
         predictions: Rows of predictions/dev.jsonl and test.jsonl, by split.
         baseline_predictions: Predictions of the baselines for the same rows, by baseline name.
-        notes: Sentences about missing or damaged parts.
     """
 
     path: Path
     run: dict[str, Any]
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
-    predictions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    baseline_predictions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    predictions: dict[str, list[Prediction]]
+    baseline_predictions: dict[str, list[Prediction]]
 
     @property
     def problem(self) -> str | None:
@@ -51,65 +50,43 @@ class RunFolder:
         command = self.run.get("command")
         return command == "pretrain" or (command == "distill" and self.run.get("task") is None)
 
-    @property
-    def dev_evaluations(self) -> list[dict[str, Any]]:
-        """Evaluations on dev, in the order of their steps."""
-        return [line for line in self.evaluations if line.get("split", "dev") == "dev"]
-
     @cached_property
     def labels(self) -> list[str]:
-        """Label names in the order of their ids, or as the predictions name them."""
-        declared = self.run.get("labels")
-        if not declared and self.problem in CLASSIFICATIONS and self.rows:
-            declared = self.rows[0]["scores"]
-        return [str(label) for label in declared or ()]
+        """Label names in the order of their ids."""
+        return [str(label) for label in self.run.get("labels") or ()]
 
     @cached_property
     def positive(self) -> str | None:
         """The positive class of a binary run: as declared, otherwise the second label."""
         declared = self.run.get("positive")
-        if declared is not None:
-            return str(declared)
-        return self.labels[1] if len(self.labels) == 2 else None
+        if declared is None and len(self.labels) == 2:
+            declared = self.labels[1]
+        return None if declared is None else str(declared)
 
     @cached_property
-    def headline_split(self) -> str | None:
-        """The split of the headline metrics: test if it was measured, otherwise dev."""
-        return headline_split(self.run)
-
-    @cached_property
-    def shown_split(self) -> str | None:
-        """The split of the plots: the headline split if its predictions exist, otherwise any."""
-        order = [self.headline_split, *SPLITS]
+    def split(self) -> str | None:
+        """The split of the plots: that of the headline if its predictions exist, otherwise any."""
+        order = [headline_split(self.run), *SPLITS]
         return next((split for split in order if split and self.predictions.get(split)), None)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Predictions of the shown split."""
-        return self.predictions[self.shown_split] if self.shown_split else []
+    def rows(self) -> list[Prediction]:
+        """Predictions of that split."""
+        return self.predictions[self.split] if self.split else []
 
     @property
-    def shown_metrics(self) -> dict[str, Any]:
-        """Metrics of the shown split in run.json."""
-        return (self.run.get("metrics") or {}).get(self.shown_split) or {}
+    def metrics(self) -> dict[str, Any]:
+        """Metrics of that split in run.json."""
+        return (self.run.get("metrics") or {}).get(self.split) or {}
 
-    def scores_of(self, label: str, rows: list[dict[str, Any]] | None = None) -> np.ndarray:
-        """Probability of one label, float64 (rows,)."""
-        chosen = self.rows if rows is None else rows
-        return np.array([float(row["scores"][label]) for row in chosen])
-
-    def gold_is(self, label: str, rows: list[dict[str, Any]] | None = None) -> np.ndarray:
-        """Whether a row has the gold label, bool (rows,)."""
-        chosen = self.rows if rows is None else rows
-        return np.array([label in gold_labels(row) for row in chosen], dtype=bool)
-
-    def predicted_is(self, label: str) -> np.ndarray:
-        """Whether the label was predicted for a row, bool (rows,)."""
-        return np.array([label in predicted_labels(row) for row in self.rows], dtype=bool)
+    @property
+    def data(self) -> dict[str, Any]:
+        """Facts in run.json about the rows of that split."""
+        return (self.run.get("data") or {}).get(self.split) or {}
 
 
 def problem_of(run: dict[str, Any]) -> str | None:
-    """One of CLASSIFICATIONS, or the name of the task."""
+    """binary, multiclass or multilabel; otherwise the name of the task, if it is known."""
     task = run.get("task")
     return run.get("problem") or (None if task == "classification" else task)
 
@@ -120,36 +97,28 @@ def headline_split(run: dict[str, Any]) -> str | None:
     return next((split for split in SPLITS if metrics.get(split)), None)
 
 
-def predicted_labels(row: dict[str, Any]) -> list[str]:
+def predicted_labels(row: Prediction) -> list[str]:
     """The labels predicted for a row; one unless the problem is multi-label."""
     return list(row["labels"]) if "labels" in row else [row["label"]]
 
 
-def gold_labels(row: dict[str, Any]) -> list[str]:
+def gold_labels(row: Prediction) -> list[str]:
     """The gold labels of a row; one unless the problem is multi-label."""
     return list(row["gold"]) if isinstance(row["gold"], list) else [row["gold"]]
 
 
-def read_object(path: Path, what: str) -> dict[str, Any]:
-    """The object of a JSON file.
+def scores_of(label: str, rows: Sequence[Prediction]) -> np.ndarray:
+    """Probability of one label, float64 (rows,)."""
+    return np.array([float(row["scores"][label]) for row in rows])
 
-    Raises:
-        FormatError: The file is damaged; `what` names it in the message.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} holds a {type(content).__name__}; {what} is a JSON object.")
-    return content
+
+def gold_is(label: str, rows: Sequence[Prediction]) -> np.ndarray:
+    """Whether a row has the gold label, bool (rows,)."""
+    return np.array([label in gold_labels(row) for row in rows], dtype=bool)
 
 
 def read_run_folder(path: Path) -> RunFolder:
     """Read a run folder.
-
-    The last line of a JSONL file may be incomplete after an interrupted run. It is dropped and
-    mentioned in `notes`.
 
     Raises:
         InputError: There is no run.json.
@@ -160,18 +129,41 @@ def read_run_folder(path: Path) -> RunFolder:
         raise InputError(
             f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
         )
-    folder = RunFolder(path, read_object(description, "a run"))
-    for line in read_lines(path / "metrics.jsonl", folder.notes):
-        (folder.evaluations if "metrics" in line else folder.steps).append(line)
-    for split in SPLITS:
-        rows = read_lines(path / "predictions" / f"{split}.jsonl", folder.notes)
-        if rows:
-            folder.predictions[split] = rows
-    for baseline in folder.run.get("baselines") or ():
-        if baseline.get("predictions"):
-            rows = read_lines(path / baseline["predictions"], folder.notes)
-            folder.baseline_predictions[str(baseline["name"])] = rows
-    return folder
+    run = read_json(description)
+    lines = read_lines(path / "metrics.jsonl")
+    return RunFolder(
+        path,
+        run,
+        steps=[line for line in lines if "metrics" not in line],
+        evaluations=[
+            line for line in lines if "metrics" in line and line.get("split", "dev") == "dev"
+        ],
+        predictions={
+            split: read_lines(path / "predictions" / f"{split}.jsonl") for split in SPLITS
+        },
+        baseline_predictions={
+            str(baseline["name"]): read_lines(path / baseline["predictions"])
+            for baseline in run.get("baselines") or ()
+            if baseline.get("predictions")
+        },
+    )
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; empty if there is no such file.
+
+    A last line without a line break is left out, as an interrupted run may have cut it.
+
+    Raises:
+        FormatError: A line is not JSON.
+    """
+    if not path.is_file():
+        return []
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise FormatError(f"{path} is damaged: {error}.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,46 +183,15 @@ def read_scores(path: Path, labels: Sequence[str]) -> Scores:
         labels: C names, in the order of their ids.
 
     Raises:
-        InputError: The file is missing or empty.
-        FormatError: A line is damaged, or lacks a row number, a gold label or a probability.
+        FormatError: The file is missing, empty or damaged.
     """
-    lines = read_lines(path, [])
-    if not lines:
-        raise InputError(f"{path} is missing or empty.")
-    ids = {label: number for number, label in enumerate(labels)}
-    rows, gold, table = [], [], []
-    for at, line in enumerate(lines, start=1):
-        try:
-            rows.append(int(line["row"]))
-            gold.append(ids[str(line["gold"])])
-            table.append([float(line["scores"][label]) for label in labels])
-        except (KeyError, TypeError, ValueError):
-            known = ", ".join(map(printable, labels))
-            raise FormatError(
-                f"{path}:{at}: a prediction needs row, a gold label, and a number in scores for "
-                f"each of {known}."
-            ) from None
+    lines = read_lines(path)
     try:
-        return Scores(np.array(rows), np.array(gold), probabilities(table))
-    except InputError as error:
-        raise FormatError(f"{path}: {error}") from None
-
-
-def read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; empty if there is no such file."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            # A complete line ends in a line break, so only the last piece can be incomplete.
-            if number == len(lines):
-                notes.append(f"The last line of {path.name} was cut off and is left out.")
-                break
-            raise FormatError(f"{path}:{number}: not a JSON object.") from None
-    return found
+        if not lines:
+            raise ValueError("it is missing or empty.")
+        rows = np.array([int(line["row"]) for line in lines])
+        gold = np.array([labels.index(line["gold"]) for line in lines])
+        table = [[float(line["scores"][label]) for label in labels] for line in lines]
+        return Scores(rows, gold, probabilities(table))
+    except (KeyError, TypeError, ValueError, InputError) as error:
+        raise FormatError(f"{path} holds no predictions for {list(labels)}: {error}") from None

@@ -14,9 +14,7 @@ def metric(value: Any) -> str:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4f}" if math.isfinite(value) else str(value)
+    return f"{value:,}" if isinstance(value, int) else fixed(value, 4)
 
 
 def count(value: int | None) -> str:
@@ -24,14 +22,14 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
-def parameters(value: int | None) -> str:
+def parameters(value: float | None) -> str:
     """22.7 M, 12.3 k, 950."""
     if value is None:
         return MISSING
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:.1f} {unit}"
-    return str(value)
+    return f"{value:.0f}"
 
 
 def seconds(value: float | None) -> str:
@@ -55,26 +53,17 @@ def percent(share: float) -> str:
 
 def fixed(value: object, digits: int) -> str:
     """A number with `digits` decimals; – for None and values that are not finite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
         return MISSING
     return f"{value:.{digits}f}"
-
-
-def signed(value: float, digits: int) -> str:
-    """+0.012 or −0.012 with a true minus sign; zero has no sign."""
-    text = f"{abs(value):.{digits}f}"
-    if not float(text):
-        return text
-    return ("+" if value > 0 else "−") + text
 
 
 def interval(low: object, high: object, digits: int, *, sign: bool = False) -> str:
     """[0.812, 0.845]; empty when an end is missing; `sign` is for differences."""
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         return ""
-    if sign:
-        return f"[{signed(low, digits)}, {signed(high, digits)}]"
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+    plus = "+" if sign else ""
+    return f"[{low:{plus}.{digits}f}, {high:{plus}.{digits}f}]"
 
 
 def probability(p: object) -> str:
@@ -92,32 +81,3 @@ def size(num_bytes: float | None) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.1f} {unit}"
     return f"{num_bytes:.0f} B"
-
-
-def cost(name: str, value: float | None) -> str:
-    """A cost of results.json in the unit of its name, with three digits for rates."""
-    if value is None:
-        return MISSING
-    if name == "training_seconds":
-        return seconds(value)
-    if name == "rows_per_second":
-        return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}"
-    if name == "latency_seconds":
-        return f"{1e3 * value:.3g} ms"
-    if name == "parameters":
-        return parameters(round(value))
-    return size(value)
-
-
-def throughput(run: dict[str, Any]) -> list[str]:
-    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
-    parts = []
-    if run.get("steps") is not None:
-        parts.append(f"{run['steps']:,} steps")
-    if run.get("epochs") is not None:
-        parts.append(f"{run['epochs']:g} epochs")
-    if run.get("tokens_per_second") is not None:
-        parts.append(f"{run['tokens_per_second']:,.0f} tokens/s")
-    if run.get("fill") is not None:
-        parts.append(f"{percent(run['fill'])} of the computed tokens are real tokens")
-    return parts

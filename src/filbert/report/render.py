@@ -26,23 +26,12 @@ MOST_ITEMS = 12
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table cell that is more than plain text.
-
-    Attributes:
-        value: The main text.
-        strong: Printed bold.
-        mark: A sign after the value, on the same line.
-        detail: Small text after the value.
-        below: Small text on a line of its own.
-        code: A hash on a line of its own.
-    """
+    """A table cell: the main text, perhaps bold, and smaller text after it and below it."""
 
     value: object
     strong: bool = False
-    mark: str = ""
     detail: str = ""
     below: str = ""
-    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +42,16 @@ class Table:
         head: Column headings; empty for a table of names and values.
         rows: Cells: strings, numbers or `Cell`.
         num_text_columns: Number of left-aligned columns.
-        css_class: plain, results, pairs, counts, dense, ranking, pairwise or failures.
-        passages: (name, text) pairs below each row; empty for none.
         title: A heading above the table.
+        passages: (name, text) pairs below each row; empty for none.
         folded: Whether only the title is visible until it is clicked.
     """
 
     head: Sequence[object]
     rows: Sequence[Sequence[object]]
     num_text_columns: int = 1
-    css_class: str = "plain"
-    passages: Sequence[Sequence[tuple[str, str]]] = ()
     title: str = ""
+    passages: Sequence[Sequence[tuple[str, str]]] = ()
     folded: bool = False
 
 
@@ -75,12 +62,7 @@ Figures = Mapping[str, "tuple[Figure, str]"]
 
 
 def section(title: str, *blocks: Block | Table | str) -> Section:
-    """A section of the page; empty blocks are left out.
-
-    Args:
-        title: Its heading, and its id in other letters.
-        blocks: Of `paragraph`, `gallery` or `side_by_side`; a string is a remark.
-    """
+    """A section of the page: blocks, tables and remarks; empty ones are left out."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     shown = [block for block in map(_block, blocks) if block]
     return {"title": title, "id": "-".join(words), "blocks": shown}
@@ -93,7 +75,7 @@ def _block(content: Block | Table | str) -> Block:
 
 
 def paragraph(words: str, css_class: str = "remark") -> Block:
-    """A paragraph: remark, note, verdict, or "" for plain text; nothing without words."""
+    """A paragraph: remark or note; nothing without words."""
     return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
 
 
@@ -119,35 +101,38 @@ def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
     return {"kind": "gallery", "images": images, "tables": shown} if images or shown else {}
 
 
-def facts_table(values: dict[str, Any], title: str = "") -> Table:
-    """A table of names and values; nested values are flattened, long lists shortened."""
-    return Table((), list(flatten(values)), 2, "pairs", title=title)
+def facts_table(values: Mapping[str, Any], title: str = "") -> Table:
+    """A table of names and values; nested values are flattened, missing ones left out."""
+    return Table((), list(_flat(values)), 2, title)
 
 
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
     """Nested facts as (name, text) pairs, for example ("splits: train", "4,000")."""
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            yield from flatten(value, f"{name}: ")
+            yield from _flat(value, f"{name}: ")
         elif isinstance(value, list | tuple):
-            yield name, _listed(value)
+            more = len(value) - MOST_ITEMS
+            shown = ", ".join(map(str, value[:MOST_ITEMS])) or numbers.MISSING
+            yield name, f"{shown} and {more:,} more" if more > 0 else shown
         elif isinstance(value, bool):
             yield name, "yes" if value else "no"
         elif isinstance(value, float):
             yield name, f"{value:g}"
         elif isinstance(value, int) and abs(value) >= 10_000:
             yield name, numbers.count(value)
-        else:
-            yield name, numbers.MISSING if value is None else value if value != "" else '""'
+        elif value is not None:
+            yield name, value
 
 
-def _listed(values: Sequence[Any]) -> str:
-    if any(isinstance(value, list | dict) for value in values):
-        return f"{len(values):,} entries"
-    shown = ", ".join(map(str, values[:MOST_ITEMS])) or numbers.MISSING
-    more = len(values) - MOST_ITEMS
-    return f"{shown} and {more:,} more" if more > 0 else shown
+def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
+    """The sha256 of data files, given as (name, facts with `path` and `sha256`)."""
+    rows = [
+        [name, Cell(facts.get("path", ""), below=facts.get("sha256", numbers.MISSING))]
+        for name, facts in files
+    ]
+    return Table((), rows, 2, "Data files and the sha256 of their bytes")
 
 
 @cache
@@ -163,7 +148,14 @@ def environment() -> Environment:
 
 
 def write_page(path: Path, **values: Any) -> Path:
-    """Render report.html to the file `path`; an error leaves the old file."""
+    """Render report.html to the file `path`; an error leaves the old file.
+
+    Args:
+        path: Of the page.
+        values: `title`; `about` (line above it); `headline`; `notes`; `facts` (name, value);
+            `sections`, of which None is left out.
+    """
+    values["sections"] = [one for one in values["sections"] if one is not None]
     html = environment().get_template("report.html").render(**values)
     # A lone surrogate, as in a damaged name, cannot be written as UTF-8.
     write_atomically(path, html.encode("utf-8", "replace"))

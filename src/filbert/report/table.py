@@ -1,4 +1,4 @@
-"""Result tables: which metrics are headline metrics, and the tables printed after a run."""
+"""Headline metrics of every problem, differences from the baselines, and tables of a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Columns = tuple[tuple[str, str], ...]
 
 # problem -> (metric key, heading), the most informative first. Columns without values are left out.
-SHORT_COLUMNS: dict[str, Columns] = {
+HEADLINE_METRICS: dict[str, Columns] = {
     "binary": (("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1")),
     "multiclass": (
         ("accuracy", "accuracy"),
@@ -40,18 +40,6 @@ SHORT_COLUMNS: dict[str, Columns] = {
         ("spearman", "Spearman"),
         ("pearson", "Pearson"),
     ),
-}
-MORE_COLUMNS: dict[str, Columns] = {
-    "binary": (("precision", "precision"), ("recall", "recall"), ("accuracy", "accuracy")),
-    "multiclass": (("loss", "loss"),),
-    "multilabel": (("loss", "loss"),),
-    "tagging": (("accuracy", "tag accuracy"),),
-    "span_qa": (
-        ("HasAns_f1", "F1, answerable"),
-        ("NoAns_f1", "F1, unanswerable"),
-        ("best_f1", "best F1"),
-    ),
-    "embedding": (("mse", "MSE"),),
 }
 # Metrics of which less is better.
 FALLING = ("loss", "mse")
@@ -77,49 +65,20 @@ PRETRAINING_METRICS: dict[str, tuple[str, bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """Metrics and costs of the model or of a baseline."""
-
-    name: str
-    metrics: dict[str, Any]
-    seconds: float | None
-    parameters: int | None
-    is_model: bool
-
-
-def short_columns(run: dict[str, Any]) -> Columns:
+def headline_metrics(run: dict[str, Any]) -> Columns:
     """(metric key, heading) of the headline metrics; for an unknown task, all metrics."""
-    columns = SHORT_COLUMNS.get(problem_of(run) or "")
-    if columns is not None:
-        return _filled(run, columns)
     split = headline_split(run)
     measured = run["metrics"][split] if split else {}
-    return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
-
-
-def all_columns(run: dict[str, Any]) -> Columns:
-    """The headline metrics, then the other metrics of the results table."""
-    return short_columns(run) + _filled(run, MORE_COLUMNS.get(problem_of(run) or "", ()))
+    columns = HEADLINE_METRICS.get(problem_of(run) or "")
+    if columns is None:
+        return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
+    return tuple(c for c in columns if measured.get(c[0]) is not None) if measured else columns
 
 
 def heading_of(key: str) -> str:
     """The heading of a metric key."""
-    columns = [column for group in SHORT_COLUMNS.values() for column in group]
+    columns = [column for group in HEADLINE_METRICS.values() for column in group]
     return dict(reversed(columns)).get(key, key.replace("_", " "))
-
-
-def is_better(key: str, value: float, than: float) -> bool:
-    """Whether a value of a metric is better than another."""
-    return value < than if key in FALLING else value > than
-
-
-def _filled(run: dict[str, Any], columns: Columns) -> Columns:
-    """The columns with at least one value; all columns if nothing was measured."""
-    rows = result_rows(run)
-    if not any(row.metrics for row in rows):
-        return columns
-    return tuple(c for c in columns if any(row.metrics.get(c[0]) is not None for row in rows))
 
 
 def model_name(run: dict[str, Any]) -> str:
@@ -133,114 +92,88 @@ def model_name(run: dict[str, Any]) -> str:
     return source.rstrip("/").rsplit("/", 1)[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """Metrics and costs of the model or of a baseline, with the intervals of its differences.
+
+    `differences` of a baseline are those of the model from it: `low`, `high` and `p` by metric.
+    """
+
+    name: str
+    metrics: dict[str, Any]
+    seconds: float | None
+    parameters: int | None
+    differences: dict[str, dict[str, float]]
+
+
 def result_rows(run: dict[str, Any]) -> list[ResultRow]:
     """The model, then the baselines in the order of run.json, on the headline split."""
     split, model = headline_split(run), run.get("model") or {}
-    measured = run["metrics"][split] if split else {}
     seconds = run.get("seconds")
     if "training_seconds" in run:
         seconds = run["training_seconds"] + run.get("tokenise_seconds", 0.0)
-    rows = [ResultRow(model_name(run), measured, seconds, model.get("parameters"), True)]
-    for baseline in run.get("baselines") or ():
-        name = str(baseline.get("name", "baseline"))
-        metrics, cost = baseline.get("metrics") or {}, baseline.get("seconds")
-        rows.append(ResultRow(name, metrics, cost, baseline.get("parameters"), False))
+    measured = run["metrics"][split] if split else {}
+    rows = [ResultRow(model_name(run), measured, seconds, model.get("parameters"), {})]
+    for one in run.get("baselines") or ():
+        metrics, differences = one.get("metrics") or {}, one.get("differences") or {}
+        cost = one.get("seconds"), one.get("parameters")
+        rows.append(ResultRow(str(one["name"]), metrics, *cost, differences))
     return rows
 
 
-def best_values(run: dict[str, Any]) -> dict[str, float]:
-    """The best value of every column among all rows."""
-    best = {}
-    for key, _ in all_columns(run):
-        values = [row.metrics.get(key) for row in result_rows(run)]
-        known = [value for value in values if value is not None]
-        if known:
-            best[key] = min(known) if key in FALLING else max(known)
-    return best
+def best_value(values: Iterable[float | None], key: str) -> float | None:
+    """The best of the values of a metric."""
+    known = [value for value in values if value is not None]
+    return (min if key in FALLING else max)(known, default=None)
 
 
-def pair_lines(run: dict[str, Any]) -> list[str]:
-    """The tests between model and baseline in sentences; empty if there were none."""
-    pair = run.get("pair")
-    if not pair:
-        return []
-    lines = ["Below the metrics: 95 % intervals (bootstrap over the test rows)."]
-    for key, heading in SHORT_COLUMNS["binary"]:
-        found = pair.get(key) or {}
-        if found.get("value") is None:
-            continue
-        is_significant = found["low"] > 0 or found["high"] < 0
-        outcome = "significant" if is_significant else "not statistically significant on these rows"
-        lines.append(
-            f"{heading}: {found['value']:+.4f} [{found['low']:+.3f}, {found['high']:+.3f}] against "
-            f"{pair['other']}, p {_p(found['p'])}: {outcome}."
-        )
-    rows = pair["mcnemar"]
-    lines.append(
-        f"Only the model is right on {rows['only_one_right']} rows, only the baseline on "
-        f"{rows['only_other_right']}: McNemar p {_p(rows['p'])}."
-    )
-    return lines
+def best_baseline(run: dict[str, Any], key: str) -> ResultRow | None:
+    """The baseline with the best value of a metric."""
+    baselines = [row for row in result_rows(run)[1:] if row.metrics.get(key) is not None]
+    best = best_value((row.metrics[key] for row in baselines), key)
+    return next((row for row in baselines if row.metrics[key] == best), None)
 
 
-def interval_of(run: dict[str, Any], name: str, key: str) -> str:
-    """`[+0.012, +0.050]`, the 95 % interval of model less baseline; "" if it is unknown."""
-    for baseline in run.get("baselines") or ():
-        found = (baseline.get("differences") or {}).get(key)
-        if str(baseline.get("name")) == name and found:
-            return f"[{found['low']:+.3f}, {found['high']:+.3f}]"
-    return ""
+def difference_words(run: dict[str, Any], key: str, *, digits: int = 3) -> str:
+    """`+0.020 from NAME (0.950), 95 % interval [+0.010, +0.030], p 0.002`; empty without baseline.
 
-
-def is_significant(interval: str) -> bool:
-    """Whether an interval of `interval_of` excludes zero."""
-    low, high = (float(end) for end in interval.strip("[]").split(","))
-    return low > 0 or high < 0
+    Both values are rounded before subtracting, so that the three numbers add up.
+    """
+    baseline = best_baseline(run, key)
+    value = result_rows(run)[0].metrics.get(key)
+    if baseline is None or value is None:
+        return ""
+    other = round(baseline.metrics[key], digits)
+    text = f"{round(value, digits) - other:+.{digits}f} from {baseline.name} ({other:.{digits}f})"
+    found = baseline.differences.get(key)
+    if not found:
+        return text
+    ends = numbers.interval(found["low"], found["high"], digits, sign=True)
+    text += f", 95 % interval {ends}"
+    if "p" in found:
+        text += f", p {numbers.probability(found['p'])}"
+    is_significant = found["low"] > 0 or found["high"] < 0
+    return text if is_significant else f"{text}, not statistically significant on these rows"
 
 
 def difference_lines(run: dict[str, Any]) -> list[str]:
-    """The difference of every headline metric from the best baseline, with its interval."""
-    model, *baselines = result_rows(run)
-    lines = []
-    for key, heading in short_columns(run):
-        rivals = [
-            row
-            for row in baselines
-            if row.metrics.get(key) is not None and interval_of(run, row.name, key)
-        ]
-        if not rivals or model.metrics.get(key) is None:
-            continue
-        best = rivals[0]
-        for row in rivals[1:]:
-            if is_better(key, row.metrics[key], best.metrics[key]):
-                best = row
-        interval = interval_of(run, best.name, key)
-        outcome = "" if is_significant(interval) else ": not statistically significant"
-        lines.append(
-            f"{heading}: difference {model.metrics[key] - best.metrics[key]:+.3f} {interval} from "
-            f"{best.name}{outcome}"
-        )
-    return lines
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "below 0.001"
+    """A line for the difference of every headline metric from the best baseline."""
+    lines = [(name, difference_words(run, key)) for key, name in headline_metrics(run)]
+    return [f"{name}: {words}" for name, words in lines if words]
 
 
 # Tables for a terminal
 
 
 def terminal_table(
-    head: Sequence[str], rows: Iterable[Sequence[str | Text] | None], *, title: str | None = None,
-    narrow: bool = False,
-) -> Table:  # fmt: skip
+    head: Sequence[str], rows: Iterable[Sequence[str | Text] | None], *, title: str | None = None
+) -> Table:
     """A table for a terminal: the first column is left aligned, the others right aligned.
 
     Args:
         head: Column headings; empty headings are not shown.
         rows: Cells; None draws a line. Strings are printed as they are, without markup.
         title: A line above the table.
-        narrow: Whether to reduce the gaps between columns.
     """
     from rich.markup import escape
     from rich.table import Table
@@ -251,7 +184,6 @@ def terminal_table(
         title_justify="left",
         header_style="bold",
         show_header=any(head),
-        collapse_padding=narrow,
     )
     for number, heading in enumerate(head):
         table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
@@ -264,33 +196,22 @@ def terminal_table(
 
 
 def result_table(run: dict[str, Any]) -> Table:
-    """The table after a run: model and baselines, headline metrics, seconds and parameters.
-
-    Intervals of run.json are printed below their metrics.
-    """
+    """The table after a run: model and baselines, headline metrics, seconds and parameters."""
     from rich.text import Text
 
-    split = headline_split(run)
+    split, columns, results = headline_split(run), headline_metrics(run), result_rows(run)
+    best = {key: best_value((row.metrics.get(key) for row in results), key) for key, _ in columns}
+    rows: list[list[str | Text]] = []
+    for row in results:
+        values = [(row.metrics.get(key), best[key]) for key, _ in columns]
+        cells = [Text(numbers.metric(v), "bold" if v == most else "") for v, most in values]
+        seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:.1f}"
+        rows.append([row.name, *cells, seconds, numbers.parameters(row.parameters)])
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
-    best, columns = best_values(run), short_columns(run)
-    rows = []
-    for row in result_rows(run):
-        cells: list[str | Text] = [row.name]
-        for key, _ in columns:
-            value = row.metrics.get(key)
-            is_best = value is not None and value == best.get(key)
-            cell = Text(numbers.metric(value), style="bold" if is_best else "")
-            found = ((run.get("intervals") or {}).get(row.name) or {}).get(key) or {}
-            if found.get("low") is not None:
-                cell.append(f"\n{found['low']:.3f}–{found['high']:.3f}", style="not bold dim")
-            cells.append(cell)
-        cells.append(numbers.MISSING if row.seconds is None else f"{row.seconds:.1f}")
-        rows.append([*cells, numbers.parameters(row.parameters)])
     return terminal_table(
         ["model", *(heading for _, heading in columns), "seconds", "parameters"],
         rows,
         title=None if split is None else f"{numbers.count(num_rows)} {split} rows",
-        narrow=bool(run.get("intervals")),
     )
 
 

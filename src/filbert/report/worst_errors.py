@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import FilbertError, InputError
 from filbert.files import read_json
 from filbert.metrics.classification import SMALLEST_PROBABILITY
 from filbert.report import numbers
-from filbert.report.folder import RunFolder, gold_labels, predicted_labels
+from filbert.report.folder import Prediction, RunFolder, gold_labels, predicted_labels
 from filbert.report.predictions import Entity, mistakes, question_scores
 from filbert.report.render import Section, Table, paragraph, section
 
@@ -26,9 +26,7 @@ MOST_ENTITIES = 4
 # Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
 
-Prediction = dict[str, Any]
 Passages = list[tuple[str, str]]
-Columns = dict[str, Callable[[Prediction], str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +34,15 @@ class ErrorRule:
     """What the errors of a problem are, and how they are listed.
 
     Attributes:
-        text: A sentence with {wrong} such as "12 of 400 test", {share}, {all} and {shown} rows.
-        before: Heading -> text of a cell, left of the row number.
-        after: The same, right of the line.
-        order: A key to sort by, the worst error first; None if the prediction is correct.
+        order: What is listed first, in words.
+        key: A key to sort by, the worst error first; None if the prediction is correct.
+        cells: Text of each cell by heading.
         derived: Gives predictions with more keys, which need all predictions.
     """
 
-    text: str
-    before: Columns
-    after: Columns
-    order: Callable[[Prediction], Any]
+    order: str
+    key: Callable[[Prediction], Any]
+    cells: Callable[[Prediction], dict[str, str]]
     derived: Callable[[list[Prediction]], list[Prediction]] = list
 
 
@@ -55,53 +51,41 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     rule = rule_of(folder)
     if rule is None:
         return None
-    keyed = [(rule.order(row), row) for row in rule.derived(folder.rows)]
-    errors = [(key, row) for key, row in keyed if key is not None]
-    shown = [row for _, row in sorted(errors, key=lambda pair: pair[0])[:MOST_ERRORS]]
-    path = ((folder.run.get("data") or {}).get(folder.shown_split or "") or {}).get("path")
-    about = rule.text.format(
-        wrong=f"{len(errors):,} of {len(folder.rows):,} {folder.shown_split}",
-        share=numbers.percent(len(errors) / len(folder.rows)),
-        shown=len(shown),
-        all=f"{len(folder.rows):,} {folder.shown_split}",
-    )
-    rows = [
-        [*(show(row) for show in rule.before.values()),
-         numbers.count(row.get("row")), numbers.count(row.get("line")),
-         *(show(row) for show in rule.after.values()),
-         numbers.count(row.get("num_tokens")), "cut" if row.get("truncated") else ""]
+    keyed = [(rule.key(row), row) for row in rule.derived(folder.rows)]
+    errors = sorted(((k, row) for k, row in keyed if k is not None), key=lambda pair: pair[0])
+    shown = [row for _, row in errors[:MOST_ERRORS]]
+    cells = [
+        {"row": numbers.count(row.get("row")), "line": numbers.count(row.get("line"))}
+        | rule.cells(row)
+        | {"tokens": f"{numbers.count(row.get('num_tokens'))}{' cut' * bool(row.get('truncated'))}"}
         for row in shown
-    ]  # fmt: skip
+    ]
     texts, why = passages(folder, shown) if show_texts and shown else ({}, "")
     below = [texts.get(row["row"], []) for row in shown] if texts else ()
-    columns = [*rule.before, "row", "line", *rule.after, "tokens", ""]
+    share = numbers.percent(len(errors) / len(folder.rows))
+    path = folder.data.get("path")
     return section(
         "Worst errors",
-        about + (f" Rows count from 0; lines are those of {path}." if path else ""),
+        f"{len(errors):,} of {len(folder.rows):,} {folder.split} rows are not exactly right "
+        f"({share}). {rule.order} first."
+        + (f" Rows count from 0; lines are those of {path}." if path else ""),
         paragraph(why, "note"),
-        Table(columns, rows, len(rule.before), "dense", below),
+        Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
     )
 
 
 def rule_of(folder: RunFolder) -> ErrorRule | None:
     """The rule of the run's problem; of embeddings, by what their rows have."""
-    problem, rows = folder.problem or "", folder.rows
-    if not rows:
-        return None
-    if problem == "embedding":
-        if all("rank" in row for row in rows):
-            return RULES["ranks"]
-        return RULES["cosines"] if any(map(_has_gold, rows)) else None
-    return RULES.get(problem)
+    rows = folder.rows
+    if not rows or folder.problem != "embedding":
+        return RULES.get(folder.problem or "") if rows else None
+    if all("rank" in row for row in rows):
+        return RULES["ranks"]
+    return RULES["cosines"] if any(row.get("gold") is not None for row in rows) else None
 
 
-def _has_gold(row: Prediction) -> bool:
-    return row.get("gold") is not None and "value" in row
-
-
-def _number(key: str) -> Callable[[Prediction], str]:
-    """The cell of a number; `-` if there is none."""
-    return lambda row: numbers.metric(None if row.get(key) is None else float(row[key]))
+def _number(value: Any) -> str:
+    return numbers.metric(None if value is None else float(value))
 
 
 # Classification
@@ -120,22 +104,20 @@ def _label_loss(row: Prediction, label: str) -> float:
     return -float(np.log(max(probability, SMALLEST_PROBABILITY)))
 
 
-def _worst_label(row: Prediction) -> str:
-    scores: dict[str, float] = row["scores"]
-    return max(scores, key=lambda label: _label_loss(row, label))
+def _surprise_if_wrong(row: Prediction) -> float | None:
+    is_right = set(predicted_labels(row)) == set(gold_labels(row))
+    return None if is_right else -surprise(row)
 
 
-def _labels(after: Columns) -> ErrorRule:
-    def order(row: Prediction) -> float | None:
-        is_right = set(predicted_labels(row)) == set(gold_labels(row))
-        return None if is_right else -surprise(row)
-
-    before: Columns = {
-        "gold": lambda row: ", ".join(gold_labels(row)) or numbers.MISSING,
-        "predicted": lambda row: ", ".join(predicted_labels(row)) or numbers.MISSING,
+def _label_cells(row: Prediction) -> dict[str, str]:
+    cells = {
+        "gold": ", ".join(gold_labels(row)) or numbers.MISSING,
+        "predicted": ", ".join(predicted_labels(row)) or numbers.MISSING,
     }
-    text = "{wrong} rows are wrong ({share}). Lowest probability of the gold label first."
-    return ErrorRule(text, before, after, order)
+    if "labels" not in row:
+        return cells | {"score of gold": _number(row["scores"][row["gold"]])}
+    worst = max(row["scores"], key=lambda label: _label_loss(row, label))
+    return cells | {"worst label": worst, "its score": _number(row["scores"][worst])}
 
 
 # Other problems
@@ -145,7 +127,7 @@ def _ranked(rows: list[Prediction]) -> list[Prediction]:
     """Pairs with the ranks of their gold score and cosine, as the scale of cosines is arbitrary."""
     from scipy.stats import rankdata
 
-    known = [row for row in rows if _has_gold(row)]
+    known = [row for row in rows if row.get("gold") is not None]
     ranks = [rankdata([row[key] for row in known]).tolist() for key in ("gold", "value")]
     return [
         row | {"gold_rank": gold, "value_rank": value}
@@ -177,79 +159,77 @@ def _length(texts: list[str]) -> str:
     return f"{min(map(len, texts)):,} characters" if any(texts) else "none"
 
 
-def _score(row: Prediction, key: str) -> float | None:
+def _score(row: Prediction, key: str) -> float:
     """The score of the choice that `row[key]` names."""
-    return float(row["scores"][row[key]]) if row.get("scores") else None
+    return float(row["scores"][row[key]]) if row.get("scores") else 0.0
 
 
-_SINGLE = _labels({"score of gold": lambda row: numbers.metric(float(row["scores"][row["gold"]]))})
+_LABELS = ErrorRule("Lowest probability of the gold label", _surprise_if_wrong, _label_cells)
 RULES = {
-    "binary": _SINGLE,
-    "multiclass": _SINGLE,
-    "multilabel": _labels({
-        "worst label": _worst_label,
-        "its score": lambda row: numbers.metric(float(row["scores"][_worst_label(row)])),
-    }),
+    "binary": _LABELS,
+    "multiclass": _LABELS,
+    "multilabel": _LABELS,
     "regression": ErrorRule(
-        "The {shown} of {all} rows with the largest difference.",
-        {"gold": _number("gold"), "predicted": _number("value")},
-        {"difference": lambda row: f"{row['value'] - row['gold']:+.4f}"},
-        lambda row: -abs(row["value"] - row["gold"]),
+        "Largest difference",
+        lambda row: -abs(row["value"] - row["gold"]) or None,
+        lambda row: {
+            "gold": _number(row["gold"]),
+            "predicted": _number(row["value"]),
+            "difference": f"{row['value'] - row['gold']:+.4f}",
+        },
     ),
     "ranks": ErrorRule(
-        "{wrong} rows do not rank their own pair first ({share}). Worst first.",
-        {"rank of own pair": lambda row: f"{row['rank']:,} of {row['pool_size']:,}"},
-        {"cosine": _number("value")},
+        "Worst rank of the own pair",
         lambda row: (-row["rank"], row["value"]) if row["rank"] > 1 else None,
+        lambda row: {
+            "rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}",
+            "cosine": _number(row["value"]),
+        },
     ),
     "cosines": ErrorRule(
-        "The {shown} of {all} rows with the largest difference of their ranks, lowest value first.",
-        {"gold": _number("gold"), "cosine": _number("value")},
-        {
-            "rank by gold": lambda row: f"{round(row['gold_rank']):,}",
-            "rank by cosine": lambda row: f"{round(row['value_rank']):,}",
+        "Largest difference of the ranks by gold score and by cosine",
+        lambda row: -abs(row["value_rank"] - row["gold_rank"]) or None,
+        lambda row: {
+            "gold": _number(row["gold"]),
+            "cosine": _number(row["value"]),
+            "rank by gold": f"{row['gold_rank']:,.0f}",
+            "rank by cosine": f"{row['value_rank']:,.0f}",
         },
-        lambda row: -abs(row["value_rank"] - row["gold_rank"]),
         _ranked,
     ),
     "tagging": ErrorRule(
-        "{wrong} sentences have a wrong entity ({share}). Those with most errors first; words "
-        "count from 1.",
-        {
-            "missed, at words": lambda row: _entities(row["missed"]),
-            "spurious, at words": lambda row: _entities(row["spurious"]),
-        },
-        {"words": lambda row: numbers.count(len(row["tags"]))},
+        "Most errors (words count from 1)",
         lambda row: -len(row["missed"] + row["spurious"]) or None,
+        lambda row: {
+            "missed, at words": _entities(row["missed"]),
+            "spurious, at words": _entities(row["spurious"]),
+            "words": numbers.count(len(row["tags"])),
+        },
         _with_mistakes,
     ),
     "span_qa": ErrorRule(
-        "{wrong} questions have no exact match ({share}). Lowest F1 first, then the highest score.",
-        {
-            "gold answer": lambda row: _length(row["gold"]),
-            "predicted answer": lambda row: _length([row["answer"]]),
-        },
-        {
-            "F1": lambda row: numbers.percent(row["f1"]),
-            "predicted at": lambda row: (
-                numbers.MISSING if row.get("start") is None else f"{row['start']}–{row['end']}"
-            ),
-            "score": _number("score"),
-            "null score": _number("null_score"),
-        },
+        "Lowest F1, then highest score",
         lambda row: None if row["exact"] else (row["f1"], -float(row.get("score") or 0.0)),
+        lambda row: {
+            "gold answer": _length(row["gold"]),
+            "predicted answer": _length([row["answer"]]),
+            "F1": numbers.percent(row["f1"]),
+            "score": _number(row.get("score")),
+            "null score": _number(row.get("null_score")),
+        },
         _scored,
     ),
     "multiple_choice": ErrorRule(
-        "{wrong} rows are wrong ({share}). Lowest score of the right answer first.",
-        {"right": lambda row: str(row["gold"]), "chosen": lambda row: str(row["choice"])},
-        {
-            "score of right": lambda row: numbers.metric(_score(row, "gold")),
-            "score of chosen": lambda row: numbers.metric(_score(row, "choice")),
+        "Lowest score of the right answer",
+        lambda row: None if row["choice"] == row["gold"] else _score(row, "gold"),
+        lambda row: {
+            "right": str(row["gold"]),
+            "chosen": str(row["choice"]),
+            "score of right": _number(_score(row, "gold")),
+            "score of chosen": _number(_score(row, "choice")),
         },
-        lambda row: None if row["choice"] == row["gold"] else _score(row, "gold") or 0.0,
     ),
-}  # fmt: skip
+}
 
 
 # Texts of the rows
@@ -268,19 +248,15 @@ def passages(
     """
     from filbert.data.records import file_digest
 
-    facts = (folder.run.get("data") or {}).get(folder.shown_split or "") or {}
-    path, digest = facts.get("path"), facts.get("sha256")
-    if not path or not digest:
-        return {}, "The texts are not shown: run.json does not name their file."
-    if not Path(path).is_file():
-        return {}, f"The texts are not shown: {path} does not exist."
+    path = folder.data.get("path")
     try:
-        if file_digest(path) != digest:
-            return {}, f"The texts are not shown: {path} has changed since the run."
+        if path is None or not Path(path).is_file():
+            raise InputError(f"{path} does not exist.")
+        if file_digest(path) != folder.data.get("sha256"):
+            raise InputError(f"{path} has changed since the run.")
         return _read(folder, path, {row["row"]: row for row in predictions}), ""
-    except (InputError, ConfigError, FormatError, OSError, TypeError, ValueError,
-            KeyError) as error:  # fmt: skip
-        return {}, f"The texts are not shown: {path} cannot be read as in the run. {error}"
+    except FilbertError as error:
+        return {}, f"The texts are not shown: {error}"
 
 
 def excerpt(text: str, at: int = 0) -> str:
@@ -297,32 +273,24 @@ def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[i
     from filbert.tasks.base import TaskOptions, task_class
     from filbert.tasks.rows import read_task_rows
 
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in (folder.run.get("options") or {}).items()
+    options = folder.run.get("options") or {}
+    names = ColumnNames.recorded(options)
+    chosen: dict[str, Any] = {
+        f.name: tuple(value) if isinstance(value := options[f.name], list) else value
+        for f in fields(TaskOptions)
+        if f.name in options and f.name != "clean"  # the original text is shown
     }
-    names = ColumnNames.recorded(given)
-    chosen = {f.name: given[f.name] for f in fields(TaskOptions) if f.name in given}
-    chosen["clean"] = None  # the original text is shown
     task = task_class(folder.run["task"]).from_options(TaskOptions(**chosen), names)
     show = _SHOWN.get(folder.problem or "", _sequences)
-    found: dict[int, Passages] = {}
-    split = folder.path / "split.json"
-    parts = read_json(split)["parts"] if split.is_file() else {}
+    division = folder.path / "split.json"
+    part = read_json(division)["parts"].get(folder.split) if division.is_file() else None
     # Numbers in a part of a file become numbers in the file.
-    part = parts.get(folder.shown_split)
-    in_file = {n if part is None else part[n]: n for n in wanted}
-    for index, row in enumerate(read_task_rows(task, path, names)):
-        if len(found) == len(wanted):
-            break
-        if index not in in_file:
-            continue
-        number = in_file[index]
-        prediction = wanted[number]
-        if row.line != prediction.get("line", row.line):
-            raise ValueError(f"Row {number} is at line {row.line}, not {prediction['line']}.")
-        found[number] = show(task, row, prediction)
-    return found
+    in_file = {number if part is None else part[number]: number for number in wanted}
+    return {
+        in_file[index]: show(task, row, wanted[in_file[index]])
+        for index, row in enumerate(read_task_rows(task, path, names))
+        if index in in_file
+    }
 
 
 def _sequences(task: Task, row: Row, prediction: Prediction) -> Passages:
@@ -331,8 +299,8 @@ def _sequences(task: Task, row: Row, prediction: Prediction) -> Passages:
     texts: list[str] = []
     for text in row_texts(task, row):
         texts += [text] if isinstance(text, str) else text
-    names = ["text", "second text"] if len(texts) <= 2 else [str(i) for i in range(len(texts))]
-    return [(name, excerpt(text)) for name, text in zip(names, texts, strict=False)]
+    names = ("text", "second text")[: len(texts)]
+    return [(name, excerpt(text)) for name, text in zip(names, texts, strict=True)]
 
 
 def _question(task: Task, row: Row, prediction: Prediction) -> Passages:
@@ -357,17 +325,14 @@ def _choice(task: Task, row: Row, prediction: Prediction) -> Passages:
 
 
 def _sentence(task: Task, row: Row, prediction: Prediction) -> Passages:
-    from filbert.tasks.rows import row_texts
-
     words, wrong = prediction["tokens"], mistakes(prediction)
     first = min((start for part in wrong for _, start, _ in part), default=0)
-    at = sum(len(word) + 1 for word in words[:first])
-    found = [("text", excerpt(t, at)) for t in row_texts(task, row) if isinstance(t, str)]
+    shown = [("text", excerpt(" ".join(words), sum(len(word) + 1 for word in words[:first])))]
     for name, entities in zip(("missed", "spurious"), wrong, strict=True):
         if entities:
             text = " · ".join(f"{kind}: {' '.join(words[a:b])}" for kind, a, b in entities)
-            found.append((name, excerpt(text)))
-    return found
+            shown.append((name, excerpt(text)))
+    return shown
 
 
 _SHOWN = {"span_qa": _question, "multiple_choice": _choice, "tagging": _sentence}

@@ -22,13 +22,11 @@ from filbert.errors import ConfigError
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision import built, precision_loss
 from filbert.metrics.bootstrap import (
-    CalledRows,
+    Form,
     RankedRows,
-    Weighting,
-    choice_form,
-    decision_form,
-    ends,
-    resampled,
+    binary_form,
+    class_form,
+    paired_differences,
 )
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
@@ -236,79 +234,69 @@ def _cosines(
 def differences(
     task: Task, gold: Sequence[Any], model: Sequence[Prediction], other: Sequence[Prediction]
 ) -> dict[str, dict[str, float]]:
-    """Return the 95 % interval of model less other by metric: `low` and `high`.
+    """Return `low`, `high` and `p` of model less other by metric, see `metrics.bootstrap`.
 
-    Rows are resampled in pairs, see `metrics.bootstrap`. Empty for tasks without a fast form.
+    Empty for tasks without a fast form.
     """
-    names, mine = _form(task, gold, model)
-    _, theirs = _form(task, gold, other)
-    strata = np.zeros(len(gold), int)
-    if task.spec.labels_are_classes and not task.spec.multilabel:
-        strata = np.asarray(gold)
-    if not names or len(gold) > INTERVAL_ROWS:
+    mine, theirs = (_form(task, gold, predictions) for predictions in (model, other))
+    if mine is None or theirs is None or len(gold) > INTERVAL_ROWS:
         return {}
-    one, two = resampled([mine, theirs], strata, resamples=RESAMPLES, seed=0)
-    intervals = {name: ends(values, 0.95) for name, values in zip(names, one - two, strict=True)}
-    return {
-        name: {"low": low, "high": high}
-        for name, (low, high) in intervals.items()
-        if low is not None and high is not None
-    }
+    is_class = task.spec.labels_are_classes and not task.spec.multilabel
+    strata = np.asarray(gold) if is_class else np.zeros(len(gold), int)
+    found = paired_differences(mine, theirs, strata, resamples=RESAMPLES)
+    return {key: values for key, values in found.items() if values["low"] is not None}
 
 
-def _form(
-    task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]
-) -> tuple[tuple[str, ...], Weighting]:
-    """Return names of headline metrics, and weights (R, B) -> float64 (metrics, B)."""
+def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form | None:
+    """Metrics of weighted rows; None where they take long or are not known."""
     spec, names = task.spec, task.spec.labels or ()
     if spec.row_format.name == "sentences":
-        return ("f1",), _entity_f1(gold, predictions)
-    if spec.problem_type == "regression" and len(gold) <= PAIRS:
-        return ("spearman",), _spearman(gold, predictions)
+        return _entity_f1(gold, predictions)
+    if spec.problem_type == "regression":
+        return _spearman(gold, predictions) if len(gold) <= PAIRS else None
     if not spec.labels_are_classes:
-        return (), np.asarray
+        return None
     wanted = np.stack([np.asarray(one) for one in gold])
     scores = np.array([[p["scores"][name] for name in names] for p in predictions])
     if spec.multilabel:
-        columns = zip(wanted.T, scores.T, strict=True)
-        return ("roc_auc", "pr_auc"), _mean_areas([RankedRows(*pair) for pair in columns])
+        return _mean_areas([RankedRows(wanted[:, c], scores[:, c]) for c in range(len(names))])
     called = np.array([names.index(p["label"]) for p in predictions])
     if spec.positive is not None:
         number = names.index(spec.positive)
-        ranked = RankedRows(wanted == number, scores[:, number])
-        calls = CalledRows(wanted == number, called == number, 2)
-        return ("roc_auc", "pr_auc", "f1"), decision_form(ranked, calls)
-    if len(names) > INTERVAL_LABELS:
-        right = called == wanted
-        return ("accuracy",), lambda weights: (right @ weights)[None] / len(right)
-    return ("accuracy", "macro_f1"), choice_form(CalledRows(wanted, called, len(names)))
+        return binary_form(wanted == number, scores[:, number], called == number)
+    if len(names) <= INTERVAL_LABELS:
+        return class_form(wanted, called, len(names))
+    is_right = called == wanted
+    return Form(("accuracy",), lambda weights: (is_right @ weights)[None] / len(is_right))
 
 
-def _mean_areas(ranked: Sequence[RankedRows]) -> Weighting:
-    def means(weights: np.ndarray) -> np.ndarray:
+def _mean_areas(ranked: Sequence[RankedRows]) -> Form:
+    def of(weights: np.ndarray) -> np.ndarray:
         cuts = [one.cuts(weights) for one in ranked]
-        areas = np.array([[one.roc_auc() for one in cuts], [one.pr_auc() for one in cuts]])
+        areas = np.stack([[one.roc_auc() for one in cuts], [one.pr_auc() for one in cuts]])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
             return np.asarray(np.nanmean(areas, axis=1))
 
-    return means
+    return Form(("roc_auc", "pr_auc"), of)
 
 
-def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighting:
+def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
     from filbert.metrics.similarity import regression_metrics
 
     wanted, given = np.asarray(gold, float), np.array([p["value"] for p in predictions], float)
 
+    def rank(rows: np.ndarray) -> float:
+        return regression_metrics(wanted[rows], given[rows])["spearman"] or 0.0
+
     def of(weights: np.ndarray) -> np.ndarray:
-        drawn = [np.repeat(np.arange(len(wanted)), column) for column in weights.T]
-        found = [regression_metrics(wanted[rows], given[rows])["spearman"] for rows in drawn]
-        return np.array([[value or 0.0 for value in found]])
+        columns = [np.repeat(np.arange(len(wanted)), column) for column in weights.T]
+        return np.array([[rank(rows) for rows in columns]])
 
-    return of
+    return Form(("spearman",), of)
 
 
-def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weighting:
+def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
     from filbert.data.tags import to_bio
 
     # Right, predicted and gold entities of each sentence, int (R, 3).
@@ -322,7 +310,7 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Weight
         right, predicted, wanted = table.T @ weights
         return np.asarray(2 * right / np.maximum(predicted + wanted, 1))[None]
 
-    return of
+    return Form(("f1",), of)
 
 
 def precision_losses(

@@ -31,17 +31,16 @@ def cheap() -> Iterator[None]:
 
     import torch
 
-    from filbert.compare.child import Ended
     from filbert.compare.contestants import run_contestant
     from filbert.errors import FilbertError
 
-    def run_here(run: Any, **_: Any) -> Ended:
-        run.folder.parent.mkdir(parents=True, exist_ok=True)
+    def run_here(run: Any, **_: Any) -> tuple[str, str | None]:
+        run.write()
         try:
             run_contestant(run)
         except FilbertError as error:
-            return Ended("failed", str(error))
-        return Ended("finished")
+            return "failed", str(error)
+        return "finished", None
 
     def undrawn(_: Any, path: Path) -> None:
         path.write_bytes(b"\x89PNG")
@@ -50,7 +49,7 @@ def cheap() -> Iterator[None]:
     torch.set_num_threads(1)
     with (
         mock.patch("filbert.report.canvas.save", undrawn),
-        mock.patch("filbert.compare.runs.run_child", run_here),
+        mock.patch("filbert.compare.study.run_child", run_here),
     ):
         yield
     torch.set_num_threads(threads)

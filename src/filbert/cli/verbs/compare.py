@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from filbert.cli.arguments import AsJson
 from filbert.cli.flags import flags_of
 from filbert.cli.output import print_json, print_table
-from filbert.compare.options import StudyOptions
+from filbert.compare.recipe import StudyOptions
 from filbert.errors import ConfigError, printable
 from filbert.report import numbers
 from filbert.report.numbers import MISSING

@@ -36,7 +36,7 @@ def quickstart(
     from filbert.cli.verbs.check import print_report
     from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
-    from filbert.report.table import pair_lines, result_table
+    from filbert.report.table import difference_lines, result_table
     from filbert.train.run_folder import check_out
 
     folder = Path(out)
@@ -44,7 +44,7 @@ def quickstart(
     print_report(check_sample(model), Console(stderr=True))
     facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
     Console(emoji=False).print(result_table(facts))
-    for line in pair_lines(facts):
+    for line in difference_lines(facts):
         print(line)
     print(f"report: {folder / 'report.html'}")
     print("Try next:")

@@ -1,0 +1,596 @@
+"""Runs a study: prepares the rows, runs every contestant with every seed, writes the results."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.compare.contestants import ContestantRun, run_child
+from filbert.compare.recipe import TRAINED, Contestant, RowOptions, Study
+from filbert.compare.statistics import compute_statistics, is_missing
+from filbert.data.columns import ColumnNames, recognised
+from filbert.data.labels import Merge, check_names, label_in, label_order
+from filbert.data.records import Row, file_digest
+from filbert.data.splitting import between, near_duplicates, stratified_split
+from filbert.errors import ConfigError, InputError, Interrupted
+from filbert.files import portable, read_json, sha256_of, write_atomically, write_json
+from filbert.model.precision import choose_device, choose_precision
+from filbert.report.comparison import write_comparison_report
+from filbert.train.log import say
+from filbert.train.provenance import commit, device_name, versions
+from filbert.train.run_folder import read_run
+from filbert.train.signals import Stop
+
+SPLITS = ("train", "dev", "test")
+# Options that do not change the result, so that they are no part of the fingerprint.
+_FREE = ("save_every", "license", "language")
+# Costs of a run; those of a contestant are medians over its seeds.
+COSTS = (
+    "training_seconds", "rows_per_second", "latency_seconds", "parameters", "bytes_on_disk",
+    "peak_bytes", "peak_device_bytes",
+)  # fmt: skip
+# Facts of a run that should be the same for all runs, with their names in a note.
+_MUST_AGREE = {
+    "filbert": "versions of filbert",
+    "device": "devices or numbers of threads",
+    "precision": "number formats",
+}
+
+State = dict[str, Any]
+
+
+def run_study(
+    study: Study,
+    out: str | Path,
+    *,
+    only: Sequence[str] = (),
+    overwrite: bool = False,
+    show_texts: bool = False,
+) -> dict[str, Any]:
+    """Run the missing runs of a study, then write the results of all that are finished.
+
+    Args:
+        study: Made by `read_study`.
+        out: Its folder; finished runs of the same rows and options are not run again.
+        only: Contestants to run now; the others are included in the results if they are finished.
+        overwrite: Replace finished runs of other rows or options.
+        show_texts: The report shows texts.
+
+    Returns:
+        The content of results.json.
+
+    Raises:
+        InputError, ConfigError: Data or recipe is wrong; nothing was trained.
+        Interrupted: Ctrl-C or SIGTERM; the message says how to resume.
+    """
+    folder, names = Path(out), {one.name for one in study.chosen(only)}
+    with locked(folder) as lock:
+        path = folder / "study.json"
+        state: State = read_json(path) if path.exists() else {}
+        if "precision" not in state:
+            # "auto" depends on a measurement, so it is chosen once for a study.
+            device = choose_device(study.options.common.device)
+            state["precision"] = choose_precision("auto", device).name
+        is_new = _prepare(study, folder, state)
+        runs = runs_of(study, folder, state["data"], state["precision"])
+        wanted = [run for run in runs if run.contestant in names]
+        _remove_changed(wanted, folder, overwrite=overwrite)
+        if is_new:
+            shutil.rmtree(folder / "data", ignore_errors=True)
+            (folder / ".data").rename(folder / "data")
+        write_json(path, state)
+        left = [run for run in wanted if not run.is_finished]
+        if not left:
+            say(f"all {len(wanted)} requested runs are finished; only the results are computed")
+        with Stop() as stop:
+            for number, run in enumerate(left, start=1):
+                title = f"[{number} of {len(left)}] {run.contestant}, seed {run.seed}"
+                _run(run, title, folder=folder, stop=stop, lock=lock)
+        say("computing metrics, intervals and tests")
+        results = results_of(study, folder, state, runs)
+        write_json(folder / "results.json", results)
+        write_comparison_report(folder, show_texts=show_texts)
+        return results
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[int]:
+    """Lock the folder for this process; the child inherits the lock's descriptor.
+
+    While a child holds it too, no second comparison starts, even if the parent was killed.
+
+    Raises:
+        ConfigError: The folder is a file, holds something else than a study, or is in use.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; --out names the folder of the study.")
+    is_empty = not out.is_dir() or all(path.name in (".lock", ".data") for path in out.iterdir())
+    if not is_empty and not (out / "study.json").is_file():
+        raise ConfigError(f"{out} is not empty and holds no study; name a new folder with --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"Another comparison is running in {out}; wait for it, or name another --out."
+        ) from error
+    finally:
+        os.close(lock)
+
+
+def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int) -> None:
+    """Run one run in a child process and record its outcome in its job file.
+
+    Raises:
+        Interrupted: A signal was received.
+    """
+    say(title)
+    clock = time.perf_counter()
+    last = run.recorded
+    if last is None or last.fingerprint != run.fingerprint:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    if run.source is None or run.source.is_finished:
+        status, error = run_child(run, stop=stop, lock=lock)
+    else:
+        status, error = (
+            "failed",
+            (
+                f"It needs a finished run of {run.source.contestant} with seed {run.source.seed}. "
+                "Run or fix that one first, then give the same command again."
+            ),
+        )
+    # Messages are shown on other machines, which have other folders.
+    run.write(status, error and error.replace(f"{folder.absolute()}/", ""))
+    if status == "finished":
+        best = (read_run(run.folder) or {}).get("best") or {}
+        metric = f"dev {best.get('metric')} {best.get('value') or 0.0:.4f}"
+        say(f"{title}: {metric}, {time.perf_counter() - clock:,.0f} s")
+    else:
+        say(f"{title} {status}: {error}")
+    if stop.name is not None:
+        raise Interrupted(
+            f"{stop.name}: stopped. Finished runs and the saved state of the current run are kept; "
+            f"the same command with --out {folder} continues."
+        )
+
+
+# Rows
+
+
+def _prepare(study: Study, folder: Path, state: State) -> bool:
+    """Add the facts of the rows to `state`; return whether they were prepared anew, in .data."""
+    rows = study.options.rows
+    key = asdict(rows) | {"seed": study.options.seed or 0}
+    key |= {name: file_digest(path) for name, path in rows.files.items()}
+    key = json.loads(json.dumps(key))
+    if state.get("data_key") == key and all(
+        (folder / state["data"][name]["path"]).is_file() for name in SPLITS
+    ):
+        return False
+    shutil.rmtree(folder / ".data", ignore_errors=True)
+    facts = prepare(study, folder / ".data")
+    state |= {"data_key": key, "data": facts}
+    for name in SPLITS:
+        counts = ", ".join(f"{label}: {n:,}" for label, n in facts[name]["label_counts"].items())
+        say(f"{name}: {facts[name]['rows']:,} rows ({counts})")
+    if facts["positive"] is not None and rows.positive is None and rows.merge_as is None:
+        say(f"positive: {facts['positive']!r}, the second label; --positive names the other one")
+    for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
+        if count := facts["near_duplicates"][f"{name}_like_{earlier}"]:
+            say(f"{name}: {count:,} rows nearly repeat a row of {earlier}")
+    return True
+
+
+def prepare(study: Study, folder: Path) -> dict[str, Any]:
+    """Write folder/{train,dev,test}.jsonl.gz.
+
+    Returns:
+        {"train"|"dev"|"test": {path, rows, sha256, label_counts}, "source": [{of, path, sha256,
+        rows}], "labels", "positive", "near_duplicates": {...}}.
+
+    Raises:
+        InputError: A row is wrong (with file and line), or a split is left without a class.
+        ConfigError: Columns or labels that are not there.
+    """
+    options = study.options.rows
+    rows = {name: _read(options, path) for name, path in options.files.items()}
+    labels, positive = _labels(options, [row for part in rows.values() for row in part])
+    splits, repeats = _split(study, rows)
+    for name, part in splits.items():
+        missing = [label for label in labels if all(row.values["label"] != label for row in part)]
+        if missing:
+            raise InputError(
+                f"No row of {name} has the label {missing[0]!r}. Give more rows, other shares "
+                "(split) or another seed."
+            )
+    column = options.slice_column
+    if column and all(is_missing(row.values.get(column)) for row in splits["test"]):
+        raise InputError(f"slice_column: no test row has a value in the column {column!r}.")
+    facts: dict[str, Any] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in SPLITS:
+        path = folder / f"{name}.jsonl.gz"
+        lines = "".join(
+            json.dumps(row.values, ensure_ascii=False, default=str) + "\n" for row in splits[name]
+        )
+        # Half a surrogate pair stays an escape. Without a time, the same rows give the same bytes.
+        data = lines.encode("utf-8", "backslashreplace")
+        write_atomically(path, gzip.compress(data, mtime=0))
+        counts = Counter(row.values["label"] for row in splits[name])
+        facts[name] = {
+            "path": f"data/{path.name}",
+            "rows": len(splits[name]),
+            "sha256": sha256_of(path),
+            "label_counts": {label: counts[label] for label in labels},
+        }
+    source = [
+        {"of": name, "path": Path(path).name, "sha256": file_digest(path), "rows": len(rows[name])}
+        for name, path in options.files.items()
+    ]
+    repeats |= _repeats(splits)
+    return facts | {
+        "source": source,
+        "labels": labels,
+        "positive": positive,
+        "near_duplicates": repeats,
+    }
+
+
+def _read(options: RowOptions, path: str) -> list[Row]:
+    """Return rows with text, perhaps text_pair, label and the slice column, under these names."""
+    names = ColumnNames(
+        text_column=options.text_column or "text",
+        text_pair_column=options.text_pair_column,
+        label_column=options.label_column,
+        merge_labels=options.merge_labels,
+        merge_as=options.merge_as,
+        separator=options.separator,
+    )
+    extra = () if options.slice_column is None else (options.slice_column,)
+    names = recognised(path, names, num_texts=1, label="class", apart=extra)
+    rows = names.read(path, required=("text", "label"), optional=("text_pair",), extra=extra)
+    return [
+        Row(
+            {
+                k: row.values[k]
+                for k in ("text", "text_pair", *extra)
+                if row.values.get(k) is not None
+            }
+            | {"label": label_in(row)},
+            row.path,
+            row.line,
+        )
+        for row in rows
+    ]
+
+
+def _split(
+    study: Study, rows: Mapping[str, list[Row]]
+) -> tuple[dict[str, list[Row]], dict[str, int]]:
+    """Split into train, dev and test; rows that nearly repeat each other stay in one split.
+
+    Rows that were given as a split stay in it.
+
+    Returns:
+        The splits, and the numbers of clusters of near-duplicates and of rows in them.
+    """
+    if "dev" in rows:
+        return dict(rows), {}
+    train, dev, test = study.options.rows.split or (0.7, 0.15, 0.15)
+    shares = {"train": train, "dev": dev, "test": test}
+    if "data" not in rows:
+        shares = {"train": train / (train + dev), "dev": dev / (train + dev)}
+    whole = rows["data"] if "data" in rows else rows["train"]
+    groups = near_duplicates([_text(row) for row in whole]).clusters
+    _, sizes = np.unique(groups, return_counts=True)
+    labels = [row.values["label"] for row in whole]
+    parts = stratified_split(labels, shares, seed=study.options.seed or 0, groups=groups)
+    splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
+    splits |= {name: rows[name] for name in rows.keys() & {"test"}}
+    repeated = sizes[sizes > 1]
+    return splits, {"clusters": len(repeated), "rows_in_clusters": int(repeated.sum())}
+
+
+def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
+    """Count rows that nearly repeat one of an earlier split, and those with another label.
+
+    Dev against test counts too, because thresholds and steps are chosen on dev.
+    """
+    facts: dict[str, int] = {}
+    counts = [len(part) for part in splits.values()]
+    rows = [row for part in splits.values() for row in part]
+    split_of = np.repeat(list(splits), counts)
+    labels = np.array([row.values["label"] for row in rows], dtype=object)
+    near = near_duplicates([_text(row) for row in rows], parts=counts)
+    for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
+        leaked, sources = between(near, split_of == earlier, split_of == name)
+        facts[f"{name}_like_{earlier}"] = len(leaked)
+        differ = labels[leaked] != labels[sources]
+        facts[f"{name}_like_{earlier}_other_label"] = int(np.count_nonzero(differ))
+    return facts
+
+
+def _text(row: Row) -> str:
+    pair = row.values.get("text_pair")
+    return f"{row.values['text']} {pair}" if pair else str(row.values["text"])
+
+
+def _labels(options: RowOptions, rows: Sequence[Row]) -> tuple[list[str], str | None]:
+    """Return the labels in order, and the positive one of two.
+
+    Raises:
+        InputError: There is one label only, or one is written in two ways.
+        ConfigError: The positive class is not one of two labels.
+    """
+    counts = Counter(row.values["label"] for row in rows)
+    labels = sorted(counts, key=label_order)
+    if len(labels) < 2:
+        raise InputError(f"The rows hold one label only ({labels[0]!r}); a study needs two.")
+    numbers = np.array([counts[label] for label in labels])
+    check_names(labels, numbers, len(rows), multilabel=False)
+    positive = options.positive
+    if positive is not None and (positive not in labels or len(labels) != 2):
+        raise ConfigError(f"positive is {positive!r}, one of two labels; found: {labels[:12]}.")
+    if len(labels) == 2 and positive is None:
+        merged = options.merge_labels and Merge(options.merge_labels, options.merge_as or "").name
+        positive = merged or labels[1]
+    return labels, positive
+
+
+# Runs and their fingerprints
+
+
+def runs_of(
+    study: Study, folder: Path, data: Mapping[str, Any], precision: str
+) -> list[ContestantRun]:
+    """Return all runs: the first seed of all contestants first, in the order of the recipe.
+
+    An interrupted study can then be reported.
+
+    Args:
+        study: Its contestants.
+        folder: Of the study.
+        data: Facts of the prepared rows.
+        precision: Meaning of "auto".
+    """
+    paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
+    runs: list[ContestantRun] = []
+    for at in range(max(len(c.seeds) for c in study.contestants)):
+        by_name: dict[str, ContestantRun] = {}
+        for one in study.contestants:
+            if at >= len(one.seeds):
+                continue
+            seed, options = one.seeds[at], one.options
+            if one.kind in TRAINED and options.get("precision", "auto") == "auto":
+                options = options | {"precision": precision}
+            by_name[one.name] = ContestantRun(
+                contestant=one.name,
+                kind=one.kind,
+                options=options,
+                cleaning=one.cleaning,
+                seed=seed,
+                data=paths,
+                labels=tuple(data["labels"]),
+                positive=data["positive"],
+                out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
+                fingerprint=fingerprint_of(one, seed, data),
+                source=None if one.source is None else by_name[one.source.name],
+            )
+        runs += by_name.values()
+    return runs
+
+
+def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
+    """Return the sha256 of everything that decides the result of a run.
+
+    Files of the user count by their content; built-in and Hub models count by name.
+    """
+    content = {
+        "kind": one.kind,
+        "options": {k: v for k, v in one.options.items() if k not in _FREE},
+        "cleaning": one.steps,
+        "seed": seed,
+        "data": [data[name]["sha256"] for name in SPLITS],
+        "labels": data["labels"],
+        "positive": data["positive"],
+    }
+    files = {
+        f"{name}: {relative}": _digest(path.absolute(), path.stat().st_mtime_ns)
+        for name in ("vectors", "model", "student", "augment_with")
+        for relative, path in _files_of(one.options.get(name)).items()
+    }
+    if files:
+        content["files"] = files
+    if one.source is not None:
+        content["source"] = fingerprint_of(one.source, seed, data)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _files_of(place: str | None) -> dict[str, Path]:
+    """Return the files of a local model, or a file of rows; empty for a name that is no path."""
+    path = Path(str(place)).expanduser()
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+    else:
+        # A prefix names a TensorFlow checkpoint.
+        is_prefix = Path(f"{path}.index").is_file()
+        files = [path] if path.is_file() else [*path.parent.glob(f"{path.name}.*")] * is_prefix
+    # README.md and filbert.json hold times; the other files decide what the model computes.
+    return {
+        str(file.relative_to(path.parent)): file
+        for file in files
+        if file.name not in ("README.md", "filbert.json")
+    }
+
+
+@cache
+def _digest(path: Path, changed: int) -> str:
+    """Return the sha256; a large file that several contestants share is read once."""
+    return sha256_of(path)
+
+
+def _remove_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
+    """Remove finished runs of other rows or options, with `overwrite` only.
+
+    Raises:
+        ConfigError: A finished run would be lost without `overwrite`; nothing was removed.
+    """
+    changed = [
+        run
+        for run in runs
+        if (last := run.recorded)
+        and last.status == "finished"
+        and last.fingerprint != run.fingerprint
+    ]
+    if changed and not overwrite:
+        names = ", ".join(dict.fromkeys(run.contestant for run in changed))
+        raise ConfigError(
+            f"{folder} has finished runs of {names} with other rows or options. Give the "
+            "contestant another name, name another --out, or run it again with --overwrite."
+        )
+    for run in changed:
+        say(f"{run.contestant}, seed {run.seed}: its rows or options changed; it is run again")
+
+
+# Results
+
+
+def results_of(
+    study: Study, folder: Path, state: Mapping[str, Any], runs: Sequence[ContestantRun]
+) -> dict[str, Any]:
+    """Return results.json: metrics, tests and costs of the finished runs.
+
+    Args:
+        study: Its contestants.
+        folder: Of the study.
+        state: Content of study.json.
+        runs: All runs of the study, finished or not.
+    """
+    data, rows = state["data"], study.options.rows
+    entries = [_entry(one, folder, runs) for one in study.contestants]
+    processor = device_name(torch.device("cpu"))
+    results: dict[str, Any] = {
+        "filbert": version("filbert"),
+        "name": study.name,
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "task": "classification",
+        "positive": data["positive"],
+        "labels": data["labels"],
+        "data": {k: v for k, v in data.items() if k not in ("positive", "labels")},
+        "options": _portable(study.options.given()),
+        "machine": {
+            "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else processor,
+            "processor": processor,
+            "threads": torch.get_num_threads(),
+            "platform": platform.platform(terse=True),
+            "versions": versions() | {"scikit-learn": version("scikit-learn")},
+            "commit": commit(),
+        },
+        "notes": notes_of(entries),
+        "contestants": entries,
+        "pairs": [],
+        "slices": [],
+    }
+    finished = {
+        entry["name"]: {
+            seed["seed"]: folder / seed["folder"]
+            for seed in entry["seeds"]
+            if seed["status"] == "finished"
+        }
+        for entry in entries
+    }
+    finished = {name: seeds for name, seeds in finished.items() if seeds}
+    if not finished:
+        return results
+    statistics = compute_statistics(
+        folder,
+        finished,
+        labels=data["labels"],
+        positive=data["positive"],
+        slice_column=rows.slice_column,
+        resamples=study.options.resamples or 2000,
+    )
+    by_name = {entry["name"]: entry for entry in entries}
+    for measured in statistics.pop("contestants"):
+        entry = by_name[measured["name"]]
+        metrics = {seed["seed"]: seed for seed in measured.pop("seeds")}
+        entry |= measured
+        for seed in entry["seeds"]:
+            seed |= metrics.get(seed["seed"], {})
+    return results | statistics
+
+
+def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict[str, Any]:
+    """Return a contestant's entry, without what depends on the predictions."""
+    seeds = [_seed_entry(run, folder) for run in runs if run.contestant == one.name]
+    statuses = [seed["status"] for seed in seeds]
+    costs = [seed["costs"] for seed in seeds if seed["status"] == "finished"]
+    known = {name: [cost[name] for cost in costs if name in cost] for name in COSTS}
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "source": None if one.source is None else one.source.name,
+        "cleaning": one.steps,
+        "status": next((s for s in ("finished", "failed") if s in statuses), "missing"),
+        "error": next((seed["error"] for seed in seeds if seed["error"]), None),
+        "options": _portable(one.options),
+        "seeds": seeds,
+        "costs": {name: median(values) for name, values in known.items() if values},
+    }
+
+
+def _seed_entry(run: ContestantRun, folder: Path) -> dict[str, Any]:
+    """Return the entry of a run."""
+    last = run.recorded
+    entry = {"seed": run.seed, "folder": str(run.folder.relative_to(folder.absolute()))}
+    # What other rows or options gave says nothing about this run.
+    if last is None or last.fingerprint != run.fingerprint or last.status == "interrupted":
+        return entry | {"status": "missing", "error": None}
+    entry |= {"status": last.status, "error": last.error}
+    if last.status == "finished":
+        facts = read_json(run.folder / "run.json")
+        entry |= {"costs": facts["costs"]} | {name: facts.get(name) for name in _MUST_AGREE}
+        entry["truncated_test_rows"] = facts["data"]["test"].get("truncated")
+    return entry
+
+
+def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace absolute paths by file names, because results.json is read on other machines."""
+    return {key: portable(value) for key, value in values.items()}
+
+
+def notes_of(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sentences about runs with different software, hardware or number formats."""
+    notes = []
+    for key, what in _MUST_AGREE.items():
+        # Linear models are fitted in float64.
+        values = {
+            json.dumps(seed[key], sort_keys=True).strip('"')
+            for entry in entries
+            for seed in entry["seeds"]
+            if seed["status"] == "finished" and (entry["kind"] in TRAINED or key != "precision")
+        }
+        if len(values) > 1:
+            notes.append(f"The runs were made with different {what}: {'; '.join(sorted(values))}.")
+    return notes
