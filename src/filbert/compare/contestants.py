@@ -103,7 +103,7 @@ class ContestantRun:
         return cls(**{**values, "labels": tuple(values["labels"]), "source": source})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
-        """Write the job file: it tells the child what to do, and the study what was done."""
+        """Write the job file: the child reads what to do, and the study what was done."""
         self.job_path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.job_path, asdict(replace(self, status=status, error=error)))
 

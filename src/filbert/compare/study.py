@@ -179,7 +179,7 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
 
 
 def _prepare(study: Study, folder: Path, state: State) -> bool:
-    """Add the facts of the rows to `state`; return whether they were prepared anew, in .data."""
+    """Add the facts of the rows to `state`; return whether they were prepared now, in .data."""
     rows = study.options.rows
     key = asdict(rows) | {"seed": study.options.seed or 0}
     key |= {name: file_digest(path) for name, path in rows.files.items()}
