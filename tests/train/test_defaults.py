@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.train.defaults import default_lines, with_defaults
+from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
 from filbert.train.options import TrainOptions
 
 
@@ -44,6 +44,14 @@ def test_what_the_user_gives_is_kept():
     assert chosen(given) == given
     assert default_lines(given, given, 200) == []
     assert chosen(TrainOptions(steps=5)).epochs is None
+
+
+def test_chosen_epochs_are_evaluated_ten_times_at_most_and_given_ones_each():
+    few, many = chosen(num_rows=40), chosen(num_rows=100_000)
+    assert evaluation_interval(TrainOptions(), few, 3) == 3 * 5  # 50 epochs
+    assert evaluation_interval(TrainOptions(), many, 3_125) == 3_125  # 3 epochs
+    assert evaluation_interval(TrainOptions(epochs=50.0), few, 3) is None
+    assert evaluation_interval(TrainOptions(steps=9), chosen(TrainOptions(steps=9)), 3) is None
 
 
 def test_the_choice_is_described_in_one_line():

@@ -22,6 +22,8 @@ _FEW_ROWS = 1_000
 # Optimizer steps that a run has at least, within the bounds of the epochs.
 _STEPS = 200
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 50
+# Evaluations of a run whose epochs were chosen.
+_MOST_EVALUATIONS = 10
 # Fewer steps give a warning.
 _TOO_FEW_STEPS = 100
 # Chosen values that are not printed.
@@ -76,6 +78,18 @@ def with_defaults(
         epochs=epochs,
         batch_size=batch_size,
     )
+
+
+def evaluation_interval(
+    given: TrainOptions, chosen: TrainOptions, steps_per_epoch: int
+) -> int | None:
+    """Return the steps between evaluations where the epochs were chosen; otherwise None.
+
+    It is a whole number of epochs: few rows have up to 50 epochs, of a few steps each.
+    """
+    if given.epochs is not None or chosen.epochs is None:
+        return None
+    return steps_per_epoch * math.ceil(chosen.epochs / _MOST_EVALUATIONS)
 
 
 def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | None) -> list[str]:

@@ -31,7 +31,7 @@ from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_di
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, has_new_head, load_for_task
-from filbert.train.defaults import default_lines, with_defaults
+from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
@@ -121,10 +121,12 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         if finished is not None:
             return finished if parallel.is_first else {}
         loader = new_loader(prepared)
-        schedule = Schedule([Phase(loader)], prepared.options.train)
+        train_options = prepared.options.train
+        interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
+        schedule = Schedule([Phase(loader)], train_options, interval=interval)
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
-        for line in default_lines(options.train, prepared.options.train, schedule.steps):
+        for line in default_lines(options.train, train_options, schedule.steps):
             say(line)
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:

@@ -286,7 +286,8 @@ class TrainOptions:
         freeze: what is not trained, between commas: embeddings, layers such as 0-7 or 3, or encoder
             for all of it (its outputs are then computed once and kept).
         dropout: overrides the checkpoint's dropout on hidden states, attention and head.
-        eval_every: optimizer steps between evaluations on dev; once an epoch when not given.
+        eval_every: optimizer steps between evaluations on dev; once an epoch when not given, and
+            without `epochs` at most 10 times.
         patience: stop after this many evaluations without a better one; 0 never stops early.
         metric: what "better" means, a key of the dev metrics; the task's own choice when not given.
     """
