@@ -57,7 +57,7 @@ def test_tags_that_break_bio_are_refused_with_their_line_and_read_when_asked():
     with pytest.raises(InputError, match=r"^f\.conll:4: .* I-a follows O.*--repair-tags"):
         schemes.tags_of(row, sentence_of(row), repair=False)
     assert schemes.tags_of(row, sentence_of(row), repair=True) == ["O", "B-a", "B-a"]
-    with pytest.raises(InputError, match=r"^f\.jsonl:7, word 1: .* S-a is not of BIO"):
+    with pytest.raises(InputError, match=r"^f\.jsonl:7, word 1: .* S-a follows nothing"):
         _tags(_words("S-a"))
 
 
@@ -95,17 +95,14 @@ def test_a_word_has_the_label_of_the_span_that_touches_it(spans: list[Any], tags
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        (None, "no spans"),
-        ("[[0, 1]]", "holds a str"),
+        (None, "no list of spans"),
         ([[0, 4]], "span 1 is characters 0 to 4 of the 3 of its text"),
         ([[0, 1], [2, 2]], "span 2 is characters 2 to 2"),
         ([[-1, 2]], "span 1"),
         ([[0, 2], [1, 3]], "0 to 2 and 1 to 3 overlap"),
         ([[0, True]], "whole numbers"),
-        ([[0.0, 1.0]], "whole numbers"),
         ([[0]], "span 1 is not"),
         ([{"start": 0}], "whole numbers"),
-        ([{"start": 0, "end": 1, "label": ""}], "a label must be"),
         ([{"start": 0, "end": 1, "label": 3}], "a label must be"),
     ],
 )

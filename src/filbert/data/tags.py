@@ -41,17 +41,17 @@ class Span(NamedTuple):
 
 
 def tag_names(types: Iterable[str], *, alone: bool = False) -> tuple[str, ...]:
-    """The tags of entity types: "O", then B- and I- of each; the types, if they stand alone."""
-    return (
-        tuple(types) if alone else ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-    )
+    """Return the tags of entity types: "O", then B- and I- of each; the types if they are alone."""
+    if alone:
+        return tuple(types)
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
 def check_tag_names(labels: Sequence[str]) -> None:
     """Check that all names are tags of entities, with "O" among them.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     for label in labels:
         if stands_alone(label):
@@ -62,10 +62,10 @@ def check_tag_names(labels: Sequence[str]) -> None:
 
 @lru_cache(maxsize=2**14)
 def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type: ("B", "person"); ("O", "") for "O"; (ALONE, "NOUN") for "NOUN".
+    """Return prefix and type: ("B", "person"); ("O", "") for "O"; (ALONE, "NOUN") for "NOUN".
 
     Raises:
-        ValueError: it is no tag.
+        ValueError: It is no tag.
     """
     if tag == "O":
         return "O", ""
@@ -82,17 +82,17 @@ def _no_tag(tag: str) -> str:
 
 
 def stands_alone(tag: str) -> bool:
-    """Whether a tag is for its word alone, as a part of speech is."""
+    """Return whether a tag is for its word alone, as a part of speech is."""
     return split_tag(tag)[0] == ALONE
 
 
 def form_of(tag: str) -> tuple[bool, str]:
-    """Return whether a tag is a span of its own, and its type."""
+    """Return whether a tag is for its word alone, and its type."""
     return stands_alone(tag), split_tag(tag)[1]
 
 
 def breaks(tags: Sequence[str]) -> list[int]:
-    """Indices of the tags that break BIO: I-X after O or after another type, or another prefix."""
+    """Return the tags that break BIO: I-X after O or after another type, or another prefix."""
     indices: list[int] = []
     before = ""
     for index, tag in enumerate(tags):
@@ -104,7 +104,7 @@ def breaks(tags: Sequence[str]) -> list[int]:
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
-    """BIO tags of the same entities, by conlleval's reading of IOB1, IOBES or broken tags.
+    """Return BIO tags of the same entities, by conlleval's reading of IOB1, IOBES or broken tags.
 
     A tag that cannot continue the entity before it begins one: I-X at the start becomes B-X.
     """
@@ -122,14 +122,14 @@ def to_bio(tags: Sequence[str]) -> list[str]:
 
 
 def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
-    """A BIO tag for every word from those of the words that have a token of their own.
+    """Return a BIO tag for every word from those of the words that have a token of their own.
 
     A word that shares its token continues what that token's first word began. One without any, of
     characters that the vocabulary drops, continues the entity around it, and else is O.
 
     Args:
-        tags: of the words that lead themselves, in order.
-        leaders: for each word the one whose token it shares, itself, or -1.
+        tags: Of the words that lead themselves, in order.
+        leaders: For each word the one whose token it shares, itself, or -1.
     """
     spread: list[str] = []
     remaining = iter([*tags, "O"])
@@ -150,54 +150,42 @@ def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
 
 
 def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
-    """The BIO tags of a row's words, from its `tags` or `spans`.
+    """Return the BIO tags of a row's words, from its `tags` or `spans`.
 
     Args:
-        row: the row.
-        sentence: of the row.
-        repair: read IOB1 and IOBES, and repair what breaks BIO; see `to_bio`.
+        row: The row.
+        sentence: Of the row.
+        repair: Whether to read IOB1 and IOBES, and to repair what breaks BIO; see `to_bio`.
 
     Raises:
-        InputError: there are none, not as many as words, malformed ones, or ones that break BIO.
+        InputError: There are none, not as many as words, malformed ones, or ones that break BIO.
     """
     if row.values.get("tokens") is None:
         return span_tags(sentence, spans_in(row.values.get("spans"), row.where, sentence.text))[0]
-    tags = raw_tags(row, sentence)
+    tags = _raw_tags(row, sentence)
     if repair:
         return to_bio(tags)
     for index in breaks(tags):
-        prefix, kind = split_tag(tags[index])
-        kind = printable(kind, 40)
-        problem = f"the tag {prefix}-{kind} is not of BIO, which has B-, I- and O."
-        if prefix == "I":
-            before = printable(tags[index - 1], 40) if index else "nothing"
-            problem = f"the tag I-{kind} follows {before}, but in BIO an entity begins with "
-            problem += f"B-{kind}."
+        tag = printable(tags[index], 40)
+        before = printable(tags[index - 1], 40) if index else "nothing"
         raise InputError(
-            f"{place_of(row, index)}: {problem} Correct it, or pass --repair-tags to read IOB1 and "
+            f"{place_of(row, index)}: the tag {tag} follows {before}, but in BIO an entity begins "
+            "with B- and continues with I-. Correct it, or pass --repair-tags to read IOB1 and "
             "IOBES too."
         )
     return tags
 
 
-def raw_tags(row: Row, sentence: Sentence) -> list[str]:
-    """The `tags` of a row, of any scheme.
-
-    Raises:
-        InputError: there are none, not as many as words, or malformed ones.
-    """
+def _raw_tags(row: Row, sentence: Sentence) -> list[str]:
+    """Return the `tags` of a row, of any scheme."""
     tags = row.values.get("tags")
-    if not isinstance(tags, list | tuple):
-        problem = 'no tags. Give a list, one tag for each of the "tokens".'
-        if tags is not None:
-            problem = '"tags" must be a list, one tag for each of the "tokens".'
-        raise InputError(f"{row.where}: {problem}")
-    if len(tags) != len(sentence.words):
+    if not isinstance(tags, list | tuple) or len(tags) != len(sentence.words):
+        problem = f"{len(tags)} tags" if isinstance(tags, list | tuple) else "no list of tags"
         raise InputError(
-            f"{row.where}: {len(sentence.words)} tokens, but {len(tags)} tags. "
-            "Every token needs exactly one tag."
+            f"{row.where}: {len(sentence.words)} tokens, but {problem}. Every token needs exactly "
+            "one tag."
         )
-    checked = check_tags(tags, lambda index: place_of(row, index))
+    checked = _checked_tags(tags, lambda index: place_of(row, index))
     alone = [stands_alone(tag) for tag in checked]
     if any(alone) and not all(alone):
         index = alone.index(True)
@@ -205,12 +193,7 @@ def raw_tags(row: Row, sentence: Sentence) -> list[str]:
     return checked
 
 
-def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
-    """The same tags, each of them well-formed.
-
-    Raises:
-        InputError: one is not; `place` gives the place of the tag of an index.
-    """
+def _checked_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
     for index, tag in enumerate(tags):
         if not isinstance(tag, str):
             kind = type(tag).__name__
@@ -223,10 +206,10 @@ def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
 
 
 def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
-    """The types in the tags of some sentences, and whether these are tags that stand alone.
+    """Return the types in the tags of some sentences, and whether the tags stand alone.
 
     Raises:
-        InputError: those of some sentences do, those of others do not.
+        InputError: Those of some sentences do, those of others do not.
     """
     kinds: set[str] = set()
     first: dict[bool, GoldTags] = {}
@@ -244,18 +227,17 @@ def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
 
 
 def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Finding]:
-    """Each tag of a row that breaks BIO; each span without a word or with a border inside one.
+    """Yield each tag that breaks BIO; each span without a word or with a border inside one.
 
     Raises:
-        InputError: the row cannot be read even with repair.
+        InputError: The row cannot be read even with repair.
     """
     if row.values.get("tokens") is not None:
         level: Level = "warning" if repair else "error"
         action = "they are repaired" if repair else "correct them, or pass --repair-tags"
-        for index in breaks(raw_tags(row, sentence)):
-            yield Finding(
-                level, "broken_bio", f"Tags that break BIO; {action}.", place_of(row, index)
-            )
+        message = f"Tags that break BIO; {action}."
+        for index in breaks(_raw_tags(row, sentence)):
+            yield Finding(level, "broken_bio", message, place_of(row, index))
         return
     spans = spans_in(row.values.get("spans"), row.where, sentence.text)
     lost = span_tags(sentence, spans)[1]
@@ -274,14 +256,14 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
 
 
 def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A prediction with `tags` (of any scheme), or else with `entities` (`Span`s).
+    """Return a prediction with `tags` (of any scheme), or else with `entities` (`Span`s).
 
     Raises:
-        InputError: it has neither, or malformed ones.
+        InputError: It has neither, or malformed ones.
     """
     tags, entities = prediction.get("tags"), prediction.get("entities")
     if isinstance(tags, list):
-        return {"tags": check_tags(tags, lambda index: f"{where}, word {index + 1}")}
+        return {"tags": _checked_tags(tags, lambda index: f"{where}, word {index + 1}")}
     if tags is not None or entities is None:
         raise InputError(
             f"{where}: a prediction needs 'tags', a list with one for each word, or 'entities' "
@@ -291,17 +273,17 @@ def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def types_in(answer: Mapping[str, Any]) -> set[str]:
-    """The entity types in the result of `check_answer`."""
+    """Return the entity types in the result of `check_answer`."""
     if "tags" in answer:
         return {split_tag(tag)[1] for tag in answer["tags"]} - {""}
     return {span.label for span in answer["entities"]}
 
 
 def answered_tags(wanted: GoldTags, answer: Mapping[str, Any]) -> list[str]:
-    """A BIO tag for each word, from the result of `check_answer` or from a prediction of our own.
+    """Return a BIO tag for each word, from a result of `check_answer` or a prediction of our own.
 
     Raises:
-        InputError: it does not fit the words of its row.
+        InputError: It does not fit the words of its row.
     """
     given: list[str] | None = answer.get("tags")
     if given is None:
@@ -321,30 +303,31 @@ def answered_tags(wanted: GoldTags, answer: Mapping[str, Any]) -> list[str]:
 
 
 def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
-    """The spans of a row, ordered by start.
+    """Return the spans of a row, ordered by start.
 
     Args:
-        value: a list of {"start", "end", "label"}, [start, end] or [start, end, label]; the default
+        value: A list of {"start", "end", "label"}, [start, end] or [start, end, label]; the default
             label is "span".
-        where: for messages.
-        text: the text of the spans; None if it is not known yet.
+        where: For messages.
+        text: The text of the spans; None if it is not known yet.
 
     Raises:
-        InputError: it is no such list, a span is outside the text, or two spans overlap.
+        InputError: It is no such list, a span is outside the text, or two spans overlap.
     """
     if not isinstance(value, list | tuple):
-        problem = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'
         raise InputError(
-            f"{where}: {problem}. Give a list (possibly empty) of "
+            f"{where}: no list of spans. Give a list (possibly empty) of "
             '{"start": 0, "end": 5, "label": "person"} or [start, end].'
         )
-    spans = [_span(item, f"{where}: span {index + 1}") for index, item in enumerate(value)]
-    for index, span in enumerate(spans):
+    spans = []
+    for index, item in enumerate(value, 1):
+        place = f"{where}: span {index}"
+        spans.append(span := _span(item, place))
         if not 0 <= span.start < span.end or (text is not None and span.end > len(text)):
             size = "" if text is None else f" of the {len(text)} of its text"
             raise InputError(
-                f"{where}: span {index + 1} is characters {span.start} to {span.end}{size}; "
-                "start counts from 0, and end is after the last character."
+                f"{place} is characters {span.start} to {span.end}{size}; start counts from 0, and "
+                "end is after the last character."
             )
     spans.sort()
     for one, two in zip(spans, spans[1:], strict=False):
@@ -358,13 +341,16 @@ def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
 
 def _span(item: Any, where: str) -> Span:
     if isinstance(item, dict):
-        start, end, label = item.get("start"), item.get("end"), item.get("label", SPAN_LABEL)
-    elif isinstance(item, list | tuple) and len(item) in (2, 3):
-        start, end, label = (*item, SPAN_LABEL)[:3]
-    else:
-        raise InputError(f'{where} is not [start, end] or {{"start", "end", "label"}}.')
-    if not (isinstance(start, int) and isinstance(end, int)) or bool in (type(start), type(end)):
-        raise InputError(f"{where}: start and end must be whole numbers.")
+        item = (item.get("start"), item.get("end"), item.get("label", SPAN_LABEL))
+    start, end, label = (
+        (*item, SPAN_LABEL)[:3]
+        if isinstance(item, list | tuple) and len(item) in (2, 3)
+        else (None,) * 3
+    )
+    if type(start) is not int or type(end) is not int:
+        raise InputError(
+            f'{where} is not [start, end] or {{"start", "end", "label"}} with whole numbers.'
+        )
     try:
         split_tag(f"B-{label}" if isinstance(label, str) else "")
     except ValueError as error:
@@ -375,7 +361,7 @@ def _span(item: Any, where: str) -> Span:
 
 
 def span_tags(sentence: Sentence, spans: Iterable[Span]) -> tuple[list[str], list[Span]]:
-    """BIO tags from spans in order, and the spans that got no word.
+    """Return BIO tags from spans in order, and the spans that got no word.
 
     A word that shares any character with a span belongs to it, and to the first of several. So a
     span that ends inside a word is read as ending after it.
