@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from filbert.data.instances import Instances, ObjectiveOptions, Text
+from filbert.data.instances import Instances, ObjectiveOptions
+from filbert.data.shards import Corpus
 from filbert.text.tokenizer import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "reference"))
@@ -63,7 +64,7 @@ def words_of(tokenizer: Tokenizer) -> published.Words:
     )
 
 
-def ours(corpus: Text, tokenizer: Tokenizer, options: ObjectiveOptions, count: int) -> list[Seen]:
+def ours(corpus: Corpus, tokenizer: Tokenizer, options: ObjectiveOptions, count: int) -> list[Seen]:
     instances = Instances(corpus, tokenizer, options, seed=1)
     starts = instances.sentences.borders[instances.sentences.firsts]
     look = Look(words_of(tokenizer))
@@ -254,7 +255,7 @@ def compare(options: ObjectiveOptions, filbert: list[Seen], reference: list[Seen
     return lines
 
 
-def documents_of(corpus: Text) -> list[published.Document]:
+def documents_of(corpus: Corpus) -> list[published.Document]:
     """The corpus as lists."""
     documents = []
     for number in range(corpus.num_documents):
@@ -269,7 +270,6 @@ def documents_of(corpus: Text) -> list[published.Document]:
 
 
 def main() -> None:
-    from filbert.data.shards import Corpus
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)

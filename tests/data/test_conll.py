@@ -67,9 +67,7 @@ def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path: Path):
         (b"a\tO\nb\n", "a.conll:2: one column only; a word and its tag are wanted"),
         (b"a\tO\n\tO\n", "a.conll:2: the first column, the word, is empty"),
         (b"a\tO\n\nb\xff\tO\n", "a.conll:3: the byte 0xFF is not UTF-8"),
-        (b"a\tO\nb\0\tO\n", "a.conll:2: a NUL character"),
         (b"", "a.conll: no sentence; the file is empty"),
-        (b"\n \n", "a.conll: no sentence"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, content: bytes, message: str):
@@ -102,7 +100,6 @@ PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.
         # Where no tags are wanted, lines of two words may be sentences.
         ("train.txt", POS, False, None),
         ("train.txt", PROSE, False, None),
-        ("mail.txt", "Please send me an E-mail\n", False, None),
         ("mail.txt", "Send me an E-mail\nTake B-12\nGroup O\n", False, None),
     ],
 )
@@ -178,12 +175,7 @@ def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: 
     bad = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\n"
     with pytest.raises(InputError, match=r":2: 3 columns, and 4 in the lines before it"):
         list(read_conll(_file(tmp_path, bad)))
-    empty = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\t\n"
-    with pytest.raises(InputError, match=r":2: 3 columns, and 4 in"):
-        list(read_conll(_file(tmp_path, empty)))
     blanks = "EU NNP  B-NP B-ORG\nrejects VBZ B-VP\n"
-    with pytest.raises(InputError, match=r":2: 3 columns, and 4 in"):
-        list(read_conll(_file(tmp_path, blanks)))
     # Where no tags are wanted, there is none to get wrong.
     (row,) = read_conll(_file(tmp_path, blanks), labelled=False)
     assert row.values["tokens"] == ["EU", "rejects"]

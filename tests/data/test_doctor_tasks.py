@@ -14,10 +14,6 @@ import pytest
 
 from filbert.cli.main import run
 
-TASKS = ["classification", "regression", "tagging", "span_qa", "multiple_choice", "embedding"]
-CUTTING = ["classification", "multiple_choice"]
-WINDOWING = ["tagging", "span_qa"]
-
 
 class Seen(NamedTuple):
     """What `filbert check` said: exit status, text for people, JSON's problems."""
@@ -167,59 +163,8 @@ def test_a_broken_row_is_named_with_file_and_line_and_no_other_row_is(
     assert seen.kinds <= {case.kind, "unknown_tokens", "few_rows"}
 
 
-# What step 1 finds, for every task
-
-
-def row(task: str, text: str, label: str = "b") -> dict[str, Any]:
-    """A sound row of `text`; an empty text makes all of its texts empty."""
-    words = text.split()
-    return {
-        "classification": {"text": text, "label": label},
-        "regression": {"text": text, "label": 1.5},
-        "tagging": {"tokens": words, "tags": [f"B-{label}" for _ in words]},
-        "span_qa": {"question": text, "context": text, "answers": []},
-        "multiple_choice": choices(text, f"{text} ", context=text, label=1),
-        "embedding": {"text": text, "text_pair": f"{text} it" if text else " ", "label": 1},
-    }[task]
-
-
 def places(seen: Seen, kind: str, folder: Path) -> list[str]:
     return [place.replace(f"{folder}/", "") for place in seen.problem(kind)["where"]]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_repeated_and_leaked_and_empty_rows_are_found_for_every_task(look, tmp_path, task):
-    one, two, three, four = (row(task, text) for text in ("the film", "it", "a play", "he run"))
-    train = lines(one, row(task, "the bad", "a"), two, row(task, ""), one)
-    seen = look(task, {"train.jsonl": train, "dev.jsonl": lines(three, two, four)})
-    assert places(seen, "duplicate", tmp_path) == ["train.jsonl:5 repeats train.jsonl:1"]
-    assert places(seen, "leakage", tmp_path) == ["dev.jsonl:2 is train.jsonl:3"]
-    assert places(seen, "empty_text", tmp_path) == ["train.jsonl:4"]
-    for sentence in (
-        "warning train: rows that repeat an earlier one: train.jsonl:5 repeats train.jsonl:1.",
-        "warning dev: rows whose text is also in train; they inflate the metrics: dev.jsonl",
-        "warning Rows whose text is empty: train.jsonl:4.",
-    ):
-        assert sentence in seen.text
-    assert seen.status == 0 and [split["rows"] for split in seen.splits] == [5, 3]
-
-
-@pytest.mark.parametrize("task", CUTTING)
-def test_rows_that_will_be_cut_are_found_where_tasks_cut(look, tmp_path, tiny_model, task):
-    content = lines(row(task, "film"), row(task, LONG), row(task, "play", "a"))
-    seen = look(task, {"train.jsonl": content}, "--model", tiny_model, "--max-length", 12)
-    assert places(seen, "truncated", tmp_path) == ["train.jsonl:2"]
-    assert "train: rows longer than 12 tokens (33.3%): train.jsonl:2." in seen.text
-    assert "Lengths are in tokens; cut at 12." in seen.text and seen.splits[0]["truncated"] == 1
-
-
-@pytest.mark.parametrize("task", WINDOWING)
-def test_long_rows_are_no_finding_where_tasks_read_windows(look, tiny_model, task):
-    content = lines(row(task, "film"), row(task, LONG) | {"question": "film"})
-    seen = look(task, {"train.jsonl": content}, "--model", tiny_model, "--max-length", 12)
-    assert not seen.problems and seen.splits[0]["truncated"] is None
-    assert "Lengths are in tokens; longer rows are read in windows of 12." in seen.text
-    assert "cut" not in seen.text and "%" not in seen.text.replace("95 %", "")
 
 
 def test_questions_on_one_line_of_json_are_told_apart_by_their_number(look, tmp_path):

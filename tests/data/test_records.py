@@ -361,15 +361,6 @@ def test_a_pipe_is_read(tmp_path):
     writer.join()
 
 
-def test_a_file_that_may_not_be_read_is_not_called_missing(tmp_path, monkeypatch):
-    path = put(tmp_path, "a.csv", b"text\na\n")
-    # The superuser, who may run the tests, may read everything.
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    for look in (column_names, file_digest):
-        with pytest.raises(InputError, match="a.csv: cannot be read: Permission denied"):
-            look(path)
-
-
 # Separators
 
 

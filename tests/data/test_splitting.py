@@ -77,14 +77,6 @@ def test_the_split_is_that_of_the_seed_on_every_machine():
     assert other["train"].tolist() != split["train"].tolist()
 
 
-def test_which_rows_are_drawn_does_not_favour_the_beginning_of_the_file():
-    given = ["a"] * 4000
-    given[::2] = ["b"] * 2000
-    train = stratified_split(given, THREE, seed=1)["train"]
-    # 1400 +- 21 by the hypergeometric distribution; five deviations.
-    assert abs(np.count_nonzero(train < 2000) - 1400) < 105
-
-
 def grouped(seed: int = 0) -> tuple[list[str], np.ndarray]:
     """3,000 rows, a tenth of them rude, in groups of one to thirty of mixed labels."""
     draw = random.Random(seed)
@@ -109,25 +101,6 @@ def test_groups_stay_together_and_shares_are_met_all_the_same(seed):
         for label in total:
             # Single rows even out what groups leave: to the row, and rows are 1/3000 or 1/350.
             assert counts[label] / total[label] == pytest.approx(wanted, abs=0.006)
-
-
-def test_groups_without_single_rows_come_near_to_the_shares():
-    given, groups = grouped()
-    sizes = np.bincount(groups)
-    kept = np.flatnonzero(sizes[groups] > 1)
-    given, groups = [given[row] for row in kept], groups[kept]
-    split = stratified_split(given, THREE, seed=0, groups=groups)
-    for wanted, counts in zip(THREE, counted(given, split).values(), strict=True):
-        # A group of thirty is one in a hundred of these rows.
-        assert counts.total() / len(given) == pytest.approx(wanted, abs=0.02)
-        assert counts["rude"] / given.count("rude") == pytest.approx(wanted, abs=0.04)
-
-
-def test_rows_that_are_all_alone_are_split_as_without_groups():
-    given = labels(a=50, b=70)
-    alone = stratified_split(given, THREE, seed=5, groups=np.arange(120))
-    plain = stratified_split(given, THREE, seed=5)
-    assert {k: v.tolist() for k, v in alone.items()} == {k: v.tolist() for k, v in plain.items()}
 
 
 def test_a_class_with_too_few_rows_is_named_with_what_is_needed():

@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
 from filbert.data.loader import deal
 from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
+from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -27,20 +27,6 @@ from filbert.text.tokenizer import Tokenizer
 _DOCUMENT_DRAWS = 10
 
 _NO_LABEL = -1
-
-
-class Text(Protocol):
-    """What rows are made of; implemented by `data.shards.Corpus`."""
-
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-
-    def borders(self, document: int) -> np.ndarray:
-        """Return the global token offsets of a document's sentences, and of its end."""
-
-    def tokens(self, begin: int, end: int) -> np.ndarray:
-        """Return the token ids of a range of the corpus, by global offsets."""
 
 
 class Sentences:
@@ -57,7 +43,7 @@ class Sentences:
         self.num_documents = len(self.firsts) - 1
 
     @classmethod
-    def of(cls, corpus: Text) -> Sentences:
+    def of(cls, corpus: Corpus) -> Sentences:
         """Read the marks of a whole corpus."""
         of_documents = [corpus.borders(document) for document in range(corpus.num_documents)]
         starts = [borders[:-1] for borders in of_documents]
@@ -212,7 +198,7 @@ class Instances:
     """
 
     def __init__(
-        self, corpus: Text, tokenizer: Tokenizer, options: ObjectiveOptions, seed: int
+        self, corpus: Corpus, tokenizer: Tokenizer, options: ObjectiveOptions, seed: int
     ) -> None:
         options.check()
         self.corpus = corpus
@@ -366,7 +352,7 @@ class PretrainLoader:
 
     def __init__(
         self,
-        corpus: Text,
+        corpus: Corpus,
         tokenizer: Tokenizer,
         options: ObjectiveOptions,
         *,
@@ -453,7 +439,7 @@ class PretrainLoader:
 
 
 def fixed_examples(
-    corpus: Text,
+    corpus: Corpus,
     tokenizer: Tokenizer,
     options: ObjectiveOptions,
     *,

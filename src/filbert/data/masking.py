@@ -23,9 +23,9 @@ from filbert.text.tokenizer import UNSPACED, Tokenizer
 
 PAIRS = ("none", "nsp", "sop")
 UNITS = ("token", "word", "ngram", "span")
-
 # Styles that draw a number of tokens in each row, without replacement.
 _BY_COUNT = ("bert", "roberta")
+
 # A shorter row has no context next to its special tokens.
 MIN_LENGTH = 8
 
@@ -96,12 +96,11 @@ class ObjectiveOptions(MaskOptions):
                 "mask_rarity draws single tokens, a number in each row; use masking token and "
                 f"mask_style {' or '.join(_BY_COUNT)}."
             )
-        if style == "collator" and unit not in ("token", "word"):
-            raise ConfigError(f"mask_style collator masks tokens or words, not masking {unit}.")
-        if style == "collator" and self.max_predictions is not None:
+        is_limited = unit not in ("token", "word") or self.max_predictions is not None
+        if style == "collator" and is_limited:
             raise ConfigError(
-                "mask_style collator masks each token or word independently, so their number has "
-                "no limit; leave max_predictions out."
+                "mask_style collator masks tokens or words, each independently: use masking token "
+                "or word, and leave max_predictions out."
             )
 
     @property
@@ -300,7 +299,6 @@ _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     "bytebpe": lambda piece: piece.startswith("Ġ"),
     "unigram": _begins_unigram,
-    "words": lambda piece: True,
 }
 
 
