@@ -1,7 +1,7 @@
 """A small Hugging Face Hub: an HTTP server on this machine that speaks the routes of the real one.
 
-Repositories live in memory. What huggingface_hub asks for here it asks for there: model info, tree,
-resolve with LFS redirects and ranges, create, branch, preupload, LFS batch, upload, verify, commit.
+Repositories are in memory. What huggingface_hub asks for here it asks for there: model info, tree,
+resolve, create, branch, preupload and commit; all files are regular ones, without LFS.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-LFS_FROM = 20_000
 HERE = "127.0.0.1,localhost"
 
 
@@ -54,15 +53,10 @@ class Hub:
 
     url: str = ""
     repos: dict[str, Repository] = field(default_factory=dict)
-    blobs: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    ranges: list[str] = field(default_factory=list)
-    leaked: list[str] = field(default_factory=list)
     writers: set[str] = field(default_factory=lambda: {"hf_writer"})
     status: int | None = None
     silent: threading.Event | None = None
-    cut_after: int | None = None
-    readme_error: str | None = None
 
     def add(self, repo_id: str, folder: Path | dict[str, bytes], **options: Any) -> Repository:
         if isinstance(folder, Path):
@@ -127,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
                 headers["X_Error_Message"] = refused.message
             self.answer(refused.status, b"", **headers)
 
-    do_GET = do_HEAD = do_POST = do_PUT = handle_any
+    do_GET = do_HEAD = do_POST = handle_any
 
     def repository(self, parts: list[str]) -> Repository:
         repo = self.hub.repos.get("/".join(parts[:2]))
@@ -155,15 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         if parts == ["api", "repos", "create"]:
             return self.create()
         if parts == ["api", "validate-yaml"]:
-            error = self.hub.readme_error
-            errors = [{"message": error}] if error else []
-            return self.answer_json({"errors": errors, "warnings": []}, 400 if error else 200)
-        if parts[0] == "lfs":
-            return self.lfs(parts[1])
-        if parts[0] == "lfs-verify":
-            return self.answer_json({})
-        if len(parts) > 1 and parts[1].endswith(".git"):
-            return self.batch()
+            return self.answer_json({"errors": [], "warnings": []})
         if parts[:2] == ["api", "models"]:
             return self.model(parts[2:])
         if parts[2:3] == ["resolve"]:
@@ -195,28 +181,20 @@ class Handler(BaseHTTPRequestHandler):
             info = {"id": "/".join(parts[:2]), "sha": sha, "private": repo.private, "tags": []}
             return self.answer_json(info | {"siblings": siblings, "downloads": 0})
         if verb == "tree":
-            return self.answer_json([self.entry(name, files[name]) for name in files])
+            return self.answer_json(
+                [
+                    {"type": "file", "path": n, "size": len(c), "oid": git_sha(c)}
+                    for n, c in files.items()
+                ]
+            )
         self.writer()
         if verb == "preupload":
-            return self.answer_json(
-                {"files": [self.mode(f) for f in json.loads(self.body)["files"]]}
-            )
+            modes = {"uploadMode": "regular", "shouldIgnore": False}
+            named = [{"path": one["path"]} | modes for one in json.loads(self.body)["files"]]
+            return self.answer_json({"files": named})
         if verb == "commit":
             return self.commit(repo, ref, dict(files))
         raise Refused(404)
-
-    @staticmethod
-    def entry(name: str, content: bytes) -> dict[str, Any]:
-        entry = {"type": "file", "path": name, "size": len(content), "oid": git_sha(content)}
-        if len(content) >= LFS_FROM:
-            digest = hashlib.sha256(content).hexdigest()
-            entry["lfs"] = {"oid": digest, "size": len(content), "pointerSize": 134}
-        return entry
-
-    @staticmethod
-    def mode(file: dict[str, Any]) -> dict[str, Any]:
-        mode = "lfs" if file["size"] >= LFS_FROM else "regular"
-        return {"path": file["path"], "uploadMode": mode, "shouldIgnore": False}
 
     def commit(self, repo: Repository, ref: str, files: dict[str, bytes]) -> None:
         for line in self.body.splitlines():
@@ -226,8 +204,6 @@ class Handler(BaseHTTPRequestHandler):
                 repo.messages.append(value["summary"])
             elif item["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif item["key"] == "lfsFile":
-                files[value["path"]] = self.hub.blobs[value["oid"]]
             elif item["key"] == "deletedFile":
                 del files[value["path"]]
         sha = repo.commit(ref, files)
@@ -236,56 +212,12 @@ class Handler(BaseHTTPRequestHandler):
         )
         self.answer_json({"commitOid": sha, "commitUrl": f"{url}/commit/{sha}"})
 
-    def batch(self) -> None:
-        self.writer()
-        objects = json.loads(self.body)["objects"]
-        for item in objects:
-            if item["oid"] not in self.hub.blobs:
-                upload = {"href": f"{self.hub.url}/lfs/{item['oid']}"}
-                item["actions"] = {
-                    "upload": upload,
-                    "verify": {"href": f"{self.hub.url}/lfs-verify"},
-                }
-        self.answer_json({"transfer": "basic", "objects": objects})
-
-    def lfs(self, digest: str) -> None:
-        if self.command == "PUT":
-            if hashlib.sha256(self.body).hexdigest() != digest:
-                raise Refused(400, message="wrong digest")
-            self.hub.blobs[digest] = self.body
-            return self.answer(200)
-        self.hub.leaked += [self.token] if self.token else []
-        content, start = self.hub.blobs[digest], 0
-        if asked := self.headers.get("Range"):
-            self.hub.ranges.append(asked)
-            start = int(asked.removeprefix("bytes=").split("-")[0])
-        rest = content[start:]
-        headers = {"ETag": f'"{digest}"', "Accept_Ranges": "bytes"}
-        if start:
-            headers["Content_Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        if self.hub.cut_after is not None and self.command == "GET":
-            headers["Content_Length"] = str(len(rest))
-            rest, self.hub.cut_after = rest[: self.hub.cut_after], None
-            self.close_connection = True
-        return self.answer(206 if start else 200, rest, **headers)
-
     def resolve(self, repo: Repository, ref: str, name: str) -> None:
         sha, files = self.revision(repo, ref)
         if name not in files:
             raise Refused(404, "EntryNotFound", "Entry not found")
         content = files[name]
-        if len(content) < LFS_FROM:
-            return self.answer(200, content, ETag=f'"{git_sha(content)}"', X_Repo_Commit=sha)
-        digest = hashlib.sha256(content).hexdigest()
-        self.hub.blobs[digest] = content
-        return self.answer(
-            302,
-            # Large files lie on another host, which must never see the token.
-            Location=f"{self.hub.url.replace('127.0.0.1', 'localhost')}/lfs/{digest}",
-            X_Repo_Commit=sha,
-            X_Linked_Etag=f'"{digest}"',
-            X_Linked_Size=str(len(content)),
-        )
+        return self.answer(200, content, ETag=f'"{git_sha(content)}"', X_Repo_Commit=sha)
 
 
 @contextmanager

@@ -97,17 +97,12 @@ def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) 
 # The way there.
 
 
-def test_large_files_come_from_another_host_which_never_sees_the_token(
-    server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_model_needs_its_token(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server.add("owner/name", SMALL | WEIGHTS, token="hf_reader")
     assert "private one: set HF_TOKEN" in refusal(InputError, "owner/name")
     assert "does not accept the token" in refusal(InputError, "owner/name", token="hf_invalid")
     monkeypatch.setenv("HF_TOKEN", "hf_reader")
-    folder = find_model("owner/name")
-    assert (folder / "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
-    assert any(request.startswith("GET /lfs/") for request in server.requests)
-    assert server.leaked == []
+    assert names(find_model("owner/name")) == set(SMALL | WEIGHTS)
 
 
 def test_a_branch_a_tag_and_a_commit_are_revisions(server: Any) -> None:
@@ -238,7 +233,6 @@ def test_what_was_uploaded_is_what_is_fetched(
     assert b"secret" not in files.values()
     assert {"README.md", "filbert.json", "1_Pooling/config.json", "vocab.txt"} <= set(files)
     assert "pytorch_model.bin" not in files
-    assert any(request.startswith("PUT /lfs/") for request in server.requests)
     fetched = find_model("me/new")
     for name in names(fetched):
         assert (fetched / name).read_bytes() == (model / name).read_bytes()
