@@ -41,7 +41,7 @@ def contrastive_loss(vectors: Tensor, ids: Tensor, scale: float) -> Tensor:
 
 
 def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:
-    """Sum over rows of the squared difference of cosine and score.
+    """Return the sum over rows of the squared difference of cosine and score.
 
     Args:
         vectors: of both texts of each row, float32 (R, 2, H).
@@ -54,7 +54,7 @@ def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:
 
 
 def share_a_text(rows: Ids, others: Ids) -> Ids:
-    """Which rows have a text in common with which: bool (R, N).
+    """Return which rows have a text in common with which: bool (R, N).
 
     Args:
         rows: ids of the two texts of each row, (R, 2), arrays or tensors.
@@ -67,7 +67,7 @@ def share_a_text(rows: Ids, others: Ids) -> Ids:
 
 
 def text_ids(sequences: Iterable[np.ndarray]) -> np.ndarray:
-    """A number for each sequence of token ids, equal for equal tokens: int64 (S,).
+    """Return A number for each sequence of token ids, equal for equal tokens: int64 (S,).
 
     Texts with the same tokens are one text to the model. Among 10,000 texts, two different ones get
     the same number with a probability of 3e-12.

@@ -18,7 +18,7 @@ _CACHED = 2**21
 
 
 def cross_entropy(logits_KV: Tensor, labels_K: Tensor) -> Tensor:
-    """The sum of -log softmax(logits)[label], float32 scalar.
+    """Return the sum of -log softmax(logits)[label], float32 scalar.
 
     Args:
         logits_KV: in any float type, (K, V); K may be 0.

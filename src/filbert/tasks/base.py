@@ -1,4 +1,4 @@
-"""What a task is: one file in this folder, whose module name is the task's name everywhere."""
+"""The protocol of a task: one file in this folder, whose module name is the task's name."""
 
 from __future__ import annotations
 
@@ -38,22 +38,21 @@ _ELSEWHERE = {
     "swag": "multiple_choice", "similarity": "embedding", "sts": "embedding",
 }  # fmt: skip
 
-# Modules of this folder that are no tasks on labelled rows.
+# Modules of this folder that are not tasks on labelled rows.
 _NO_TASKS = {"base", "rows", "pretraining", "distillation"}
 
 
 class Targets(NamedTuple):
-    """What a loss needs.
+    """The input of a loss, next to the output of the model.
 
     Attributes:
-        values: the wanted values.
-        at: rows of the batch that the head shall answer for, int64 (K,); None for all sequences.
-        groups: how many sequences (or tokens) belong together, in order, as Python integers on the
-            host: the windows or choices of a row, the tokens of a sequence.
-        pair: what a pair objective wants of every sequence, int64 (S,).
-        are_seen: the model is handed `values` too, after `at`: a generator's samples are compared
-            with them.
-        labels: targets of the rows' labels, where a student learns from a teacher too.
+        values: Target values.
+        at: Rows of the batch that the head reads, int64 (K,); None for all sequences.
+        groups: Number of sequences (or tokens) that belong together, in order: the windows or
+            choices of a row, the tokens of a sequence.
+        pair: Targets of a pair objective, int64 (S,).
+        are_seen: Whether the model gets `values` too, after `at`, as replaced-token detection does.
+        labels: Targets of the rows' labels, if a student learns from a teacher too.
     """
 
     values: Tensor
@@ -64,7 +63,7 @@ class Targets(NamedTuple):
     labels: Targets | None = None
 
     def to(self, device: torch.device) -> Targets:
-        """The same with all tensors on `device`."""
+        """Return the same with all tensors on `device`."""
         at = None if self.at is None else self.at.to(device)
         pair = None if self.pair is None else self.pair.to(device)
         labels = None if self.labels is None else self.labels.to(device)
@@ -73,7 +72,7 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """What the user may say about a task; a task ignores what does not concern it.
+    """Options of tasks; a task ignores those of other tasks.
 
     Attributes:
         labels: the labels in order; those of the training rows when not given.
@@ -112,12 +111,12 @@ class TaskOptions:
 
 
 class Losses(Protocol):
-    """What the trainer asks about the losses of an objective; `TaskSpec` answers it for a task.
+    """What the trainer reads about the losses of an objective; a `TaskSpec` has it for a task.
 
     Attributes:
-        loss_names: names of the entries of `count` and `loss` in metrics.jsonl.
-        selection_metric: the metric that chooses the best step.
-        whole_batch: the loss of a row depends on the other rows of its step.
+        loss_names: Names of the entries of `count` and `loss` in metrics.jsonl.
+        selection_metric: The metric that chooses the best step.
+        whole_batch: Whether the loss of a row depends on the other rows of its step.
     """
 
     @property
@@ -137,7 +136,7 @@ class LossSpec(NamedTuple):
 
 
 class Objective(Protocol):
-    """What the trainer needs of a task, of pre-training and of distillation."""
+    """The part of a task that the trainer uses; pre-training and distillation have it too."""
 
     @property
     def spec(self) -> Losses:
@@ -145,18 +144,18 @@ class Objective(Protocol):
         ...
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """What the losses compare with, for one micro-batch of whole rows."""
+        """Return the targets of one micro-batch of whole rows."""
         ...
 
     def count(self, targets: Targets) -> float | tuple[float, ...]:
-        """How many losses of each kind this micro-batch holds.
+        """Return the number of losses of each kind in a micro-batch.
 
-        Their sum over the batch is divided by it, kind by kind, and the means are added.
+        The trainer divides the sum over the batch by it, kind by kind, and adds the means.
         """
         ...
 
     def loss(self, output: Any, targets: Targets) -> Tensor:
-        """The SUM of the losses, float32: a scalar, or one entry per kind."""
+        """Return the SUM of the losses, float32: a scalar, or one entry per kind."""
         ...
 
 
@@ -164,10 +163,10 @@ class RowSource(NamedTuple):
     """A file of rows, and how to read it.
 
     Attributes:
-        path: of the file.
-        names: the user's names of the columns.
-        labelled: whether the rows have answers.
-        on_error: receives bad rows; None raises the first one.
+        path: The file.
+        names: The user's names of the columns.
+        labelled: Whether the rows have gold answers.
+        on_error: Receives bad rows; None raises the first one.
     """
 
     path: str | Path
@@ -177,15 +176,15 @@ class RowSource(NamedTuple):
 
 
 class RowFormat(ABC):
-    """How rows are read, and what their answers look like in files; tasks may share a format.
+    """How rows are read, and what their answers are in files; tasks may share a format.
 
     Attributes:
-        name: one word, for those who need a certain format.
-        no_label_columns: why 0/1 columns cannot hold the labels; None where they can.
-        id_column: the column whose values must differ from row to row.
-        recognises: what a label column holds, "class" or "number", where columns without standard
+        name: One word that identifies the format.
+        no_label_columns: Why 0/1 columns cannot hold the labels; None if they can.
+        id_column: A column whose values must be unique.
+        recognises: Content of the label column, "class" or "number", if columns without standard
             names are recognised by their content.
-        num_texts: texts that a row must have.
+        num_texts: Number of texts that a row must have.
     """
 
     name: str
@@ -196,79 +195,79 @@ class RowFormat(ABC):
 
     @abstractmethod
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """The rows of a file under standard names."""
+        """Yield the rows of a file under standard names."""
 
     @abstractmethod
     def from_value(self, value: Any, index: int) -> Row:
-        """The row of a Python value, such as a text or a mapping, and its place in a list."""
+        """Return the row of a Python value, such as a text or a mapping, at an index of a list."""
 
     @abstractmethod
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """The texts of a row after cleaning; each becomes a sequence."""
+        """Return the texts of a row after cleaning; each becomes a sequence."""
 
     def labels(self, task: Task, row: Row) -> list[str]:
-        """The label names in a row, for counting; an InputError if its answer is malformed."""
+        """Return the label names of a row, for counting; an InputError if they are malformed."""
         task.gold(row)
         return []
 
     def known_labels(self, spec: TaskSpec) -> list[str]:
-        """The names that `labels` may return."""
+        """Return the names that `labels` may return."""
         return list(spec.labels or ())
 
     def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
-        """The expected answer of a row for JSON."""
+        """Return the gold answer of a row for JSON."""
         return gold
 
     def official_files(
         self, gold: Sequence[Any], predictions: Sequence[Prediction]
     ) -> dict[str, dict[str, Any]]:
-        """Further JSON files with the predictions, by name."""
+        """Return further JSON files with the predictions, by name."""
         return {}
 
     def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
-        """The task with the labels of rows and of predictions that were made elsewhere."""
+        """Return the task with the labels of rows and of another program's predictions."""
         return task
 
     @abstractmethod
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """A prediction that was made elsewhere, complete enough for `metrics`."""
+        """Return another program's prediction, completed for `metrics`."""
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """What the data check says about good rows, beyond what holds for all formats."""
+        """Yield findings of the data check about good rows that only this format has."""
         return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """Everything that other packages may ask about a task; each task builds its own.
+    """Everything that other packages may know about a task; each task builds its own.
 
     Attributes:
-        name: name of the module in this package.
-        row_format: how rows are read and which texts they hold.
-        head_kind: a key of `model.heads.HEADS`; None for pooled vectors without a trained head.
-        metric_names: metrics that may choose the best step. Of "loss" and "mse" less is better.
-        selection_metric: the metric that chooses it by default.
-        metric_scale: the largest value of the metrics: 1, or 100 for percent.
-        loss_names: as in `Losses`.
-        whole_batch: as in `Losses`.
-        num_labels: outputs of the heads "sequence" and "tokens"; None for other heads.
-        labels: their names by id.
-        problem_type: as in Hugging Face's config.json, or None.
-        labels_are_classes: the labels of a row are its classes, so that rare, contradictory and
-            missing ones matter; not so for the entity types in a sentence.
-        label_columns: 0/1 columns that hold the labels of multi-label rows.
-        positive: the positive class of two; None for more classes and for several labels.
-        thresholds: see `Classification`.
-        temperature: logits are divided by it before they become probabilities.
-        on_overflow: the treatment of long texts, one of `data.examples.OVERFLOW_RULES`.
-        clean: cleaning of the texts before they become tokens.
-        cleans: whether the task can clean texts.
-        pooling: of tokens to a vector, where `head_kind` is None.
-        always_answers: questions always get an answer, never "no answer".
+        name: Name of the module in this package.
+        row_format: How rows are read and which texts they have.
+        head_kind: A key of `model.heads.HEADS`; None for pooled vectors without a trained head.
+        metric_names: Metrics that may choose the best step. Lower is better for "loss" and "mse".
+        selection_metric: The metric that chooses it by default.
+        metric_scale: Largest value of the metrics: 1, or 100 for percent.
+        loss_names: As in `Losses`.
+        whole_batch: As in `Losses`.
+        num_labels: Number of outputs of the heads "sequence" and "tokens"; None for other heads.
+        labels: Their names by id.
+        problem_type: As in Hugging Face's config.json, or None.
+        labels_are_classes: Whether labels are the classes of a row, so that rare, contradictory and
+            missing ones matter; false for the entity types in a sentence.
+        label_columns: 0/1 columns with the labels of multi-label rows.
+        positive: The positive class of two; None for more classes and for multi-label.
+        thresholds: See `Classification`.
+        temperature: Logits are divided by it before they become probabilities.
+        on_overflow: Treatment of long texts, one of `data.examples.OVERFLOW_RULES`.
+        clean: Cleaning of the texts before tokenisation.
+        cleans: Whether the task can clean texts.
+        pooling: Pooling of tokens to a vector, if `head_kind` is None.
+        always_answers: Whether questions always get an answer, never "no answer".
     """
 
     name: str
@@ -305,85 +304,85 @@ class TaskSpec:
 
 
 class Task(Objective, Protocol):
-    """Rows in, predictions and metrics out.
+    """Turns rows into examples, and outputs into predictions and metrics.
 
-    A task is a frozen dataclass: `fit` returns one that knows the labels, `calibrate` one that
-    knows its thresholds. `task_to_dict` writes its fields to filbert.json.
-    The methods of `Objective` belong to it. What all tasks do with rows is in `tasks.rows`.
+    A task is a frozen dataclass: `fit` returns one with the labels, `calibrate` one with the
+    thresholds. `task_to_dict` writes its fields to filbert.json. It also has the methods of
+    `Objective`. Functions that all tasks share are in `tasks.rows`.
     """
 
     @property
     def spec(self) -> TaskSpec:
-        """What other packages ask about the task."""
+        """The facts about the task for other packages."""
         ...
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Task:
-        """A task before it has seen any row.
+        """Create a task from options, before any row is read.
 
         Raises:
-            ConfigError: options that contradict each other.
+            ConfigError: Options contradict each other.
         """
         ...
 
     def fit(self, rows: Iterable[Row]) -> Task:
-        """The task with the labels (and class weights) of the training rows.
+        """Return the task with the labels (and class weights) of the training rows.
 
         Raises:
-            InputError: a row's label is not one of the declared ones, with file and line.
+            InputError: A row's label is not one of the declared ones, with file and line.
         """
         ...
 
     def gold(self, row: Row) -> Any:
-        """The expected answer of a labelled row in the form that `metrics` takes.
+        """Return the gold answer of a labelled row, as `metrics` takes it.
 
         Raises:
-            InputError: it is missing, unknown or malformed, with file and line.
+            InputError: It is missing, unknown or malformed, with file and line.
         """
         ...
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """Sequences of a list of rows, in order; `Example.row` counts within the list.
+        """Return the sequences of a list of rows, in order; `Example.row` is the index of a row.
 
-        A list rather than one row, because the tokenizer works on all cores at once.
+        It takes a list, because the tokenizer uses all cores for one call.
         """
         ...
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """One prediction per row, in order.
+        """Return one prediction per row, in order.
 
         Args:
-            outputs: the head's float32 output of every example, on the CPU: (C,) or () for heads
+            outputs: Float32 output of the head for every example, on the CPU: (C,) or () for heads
                 over sequences, (n, C) for heads over tokens.
-            examples: as `examples` made them, the ones of a row together.
+            examples: The output of `examples`, those of a row next to each other.
         """
         ...
 
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> Task:
-        """The same task with thresholds and temperature fitted on dev rows."""
+        """Return the task with thresholds and temperature fitted on dev rows."""
         ...
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The metrics; those in `spec.metric_names` are floats, or None where undefined."""
+        """Return the metrics; those in `spec.metric_names` are floats, or None if undefined."""
         ...
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:
-    """Everything needed to predict again: the name of the task and its fields, for JSON."""
+    """Return the name of a task and its fields, for JSON."""
     content = {"name": task.spec.name, **asdict(task)}  # type: ignore[call-overload]
     clean = task.spec.clean
     return content | ({"clean": clean and clean.names} if "clean" in content else {})
 
 
 def task_from_dict(kind: type[Task], content: Mapping[str, Any]) -> Task:
-    """The task of class `kind` with the fields in `content`; other entries are ignored.
+    """Return the task of class `kind` with the fields in `content`; other entries are ignored.
 
     Raises:
-        ValueError, TypeError, ConfigError: it cannot be one.
+        ValueError, TypeError, ConfigError: An entry has a wrong value.
     """
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     known = {name: content[name] for name in names & content.keys()}
@@ -394,16 +393,12 @@ def task_from_dict(kind: type[Task], content: Mapping[str, Any]) -> Task:
 
 
 def changed(task: Task, **entries: Any) -> Task:
-    """The task with other entries of its `task_to_dict`.
-
-    Raises:
-        ValueError, TypeError, ConfigError: an entry has no such value.
-    """
+    """Return the task with other entries of its `task_to_dict`; errors as `task_from_dict`."""
     return task_from_dict(type(task), task_to_dict(task) | entries)
 
 
 def cleaning_of(task: Task | None) -> Cleaning | None:
-    """The cleaning of the texts before they become tokens, if any."""
+    """Return the cleaning of the texts before tokenisation, if any."""
     return None if task is None else task.spec.clean
 
 
@@ -417,26 +412,26 @@ def set_vector_head(model: Any, task: Task | None) -> None:
 
 
 def refuse_cleaning(options: TaskOptions, why: str) -> None:
-    """For tasks that read texts as they are.
+    """Refuse the option `clean`, for tasks that read texts as they are.
 
     Raises:
-        ConfigError: cleaning was asked for; with `why` there is none.
+        ConfigError: It was given; the message ends with `why`.
     """
     if options.clean not in (None, "none"):
         raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
 
 
 def task_names() -> list[str]:
-    """The built-in tasks on labelled rows: the modules of this folder."""
+    """Return the built-in tasks on labelled rows: the modules of this folder."""
     names = {module.name for module in pkgutil.iter_modules(filbert.tasks.__path__)}
     return sorted(names - _NO_TASKS)
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no built-in task has, before one is imported, and torch with it.
+    """Check that a task exists, without importing it and torch.
 
     Raises:
-        ConfigError: no such task; the nearest name is given.
+        ConfigError: No such task; the nearest name is given.
     """
     if name not in task_names() and ":" not in name:
         known = _ELSEWHERE.get(name.lower().replace("_", "-"))
@@ -446,10 +441,10 @@ def check_name(name: str) -> None:
 
 
 def task_class(name: str) -> type[Task]:
-    """The class called `name`: a built-in task, or `package.module:Class` for one from outside.
+    """Return the class of a built-in task, or of `package.module:Class` for one from outside.
 
     Raises:
-        ConfigError: no such task; the nearest name is given.
+        ConfigError: No such task; the nearest name is given.
     """
     if ":" in name:
         module_name, _, class_name = name.partition(":")

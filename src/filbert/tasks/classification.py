@@ -42,7 +42,7 @@ _BINARY_METRICS = ("accuracy", "f1", "precision", "recall", "mcc", "roc_auc", "p
 
 
 def class_labels(spec: TaskSpec, row: Row) -> list[str]:
-    """The classes of a row: exactly one, or any number for multi-label.
+    """Return the classes of a row: exactly one, or any number for multi-label.
 
     Raises:
         InputError: no label, or one that was not declared; with file and line.
@@ -70,7 +70,7 @@ class LabelledTexts(TextRows):
     recognises = "class"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Rows with `label` or `labels`, or with the columns of `spec.label_columns`."""
+        """Yield rows with `label` or `labels`, or with the columns of `spec.label_columns`."""
         path, names, labelled, on_error = source
         if not labelled:
             return read_texts(path, names, on_error=on_error)
@@ -91,11 +91,11 @@ class LabelledTexts(TextRows):
         return read_texts(path, names, "labels" if several else "label", on_error=on_error)
 
     def labels(self, task: Task, row: Row) -> list[str]:
-        """The classes of a row."""
+        """Return the classes of a row."""
         return class_labels(task.spec, row)
 
     def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
-        """Names of labels: one, or a list."""
+        """Return the names of labels: one, or a list."""
         labels = spec.labels or ()
         if isinstance(gold, np.ndarray):
             return [label for label, has in zip(labels, gold, strict=True) if has]
@@ -120,7 +120,7 @@ class LabelledTexts(TextRows):
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """All `scores`; a prediction without scores has probability 1 for its label."""
+        """Return all `scores`; a prediction without scores has probability 1 for its label."""
         return complete_answer(prediction, where, spec.labels or (), multilabel=spec.multilabel)
 
 
@@ -215,7 +215,7 @@ class Classification:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Classification:
-        """A task that knows the user's options and no row yet."""
+        """Create a task from options, before any row is read."""
         labels = names.declared_labels(options.labels, multilabel=options.multilabel)
         check_overflow(options.on_overflow, options.stride)
         return cls(
@@ -250,7 +250,7 @@ class Classification:
         return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)
 
     def gold(self, row: Row) -> int | np.ndarray:
-        """Id of the row's label; for multi-label a bool array (C,)."""
+        """Return the id of the row's label; for multi-label a bool array (C,)."""
         assert self.labels is not None
         names = class_labels(self.spec, row)
         if self.multilabel:
@@ -260,7 +260,7 @@ class Classification:
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a row, or one a window."""
+        """Return one sequence a row, or one a window."""
         return text_examples(
             self,
             rows,
@@ -275,7 +275,7 @@ class Classification:
         return row_targets(examples, np.float32 if self.multilabel else np.int64)
 
     def count(self, targets: Targets) -> float:
-        """R, or R * C for multi-label: every label is a loss of its own."""
+        """Return R, or R * C for multi-label: every label is a loss of its own."""
         return float(targets.values.numel())
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
@@ -289,7 +289,7 @@ class Classification:
         return F.cross_entropy(logits, targets.values, weight=weights, reduction="sum")
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """Labels by the stored thresholds, with all probabilities."""
+        """Return labels by the stored thresholds, with all probabilities."""
         assert self.labels is not None
         logits = row_outputs(outputs, examples).numpy()
         table = calibration.probabilities(logits, self.temperature, multilabel=self.multilabel)
@@ -319,7 +319,7 @@ class Classification:
         return replace(self, temperature=temperature, thresholds=thresholds)
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Metrics of predictions with their `scores`."""
+        """Return the metrics of predictions with their `scores`."""
         assert self.labels is not None
         return prediction_metrics(
             self.labels,

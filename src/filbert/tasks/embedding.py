@@ -73,7 +73,7 @@ class TextPairs(TextRows):
     no_label_columns = "embeddings have one number, see --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Pairs with a score, which is optional for the contrastive loss."""
+        """Yield pairs with a score, which is optional for the contrastive loss."""
         path, names, labelled, on_error = source
         if not labelled:
             return read_texts(path, names, on_error=on_error)
@@ -83,24 +83,24 @@ class TextPairs(TextRows):
         )
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """One text or two, as a sequence each."""
+        """Return one text or two, as a sequence each."""
         text = text_of(row)
         return [text] if isinstance(text, str) else [*text]
 
     def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
-        """The task with the scale of the scores."""
+        """Return the task with the scale of the scores."""
         return task if task.spec.whole_batch else task.fit(rows)
 
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """`value`, and `rank` and `pool_size` if both are given."""
+        """Return `value`, and `rank` and `pool_size` if both are given."""
         return complete_pair(prediction, where)
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Pairs without information."""
+        """Yield pairs without information."""
         for row in rows:
             if row.values["text"] == row.values.get("text_pair"):
                 message = "Pairs of a text with itself; their cosine is always 1."
@@ -166,7 +166,7 @@ class SentenceEmbedding:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SentenceEmbedding:
-        """A task that knows the user's options and no row yet."""
+        """Create a task from options, before any row is read."""
         refuse_cleaning(options, "sentence vectors are of texts as they stand")
         return cls(options.loss, options.scale, options.pooling, options.on_overflow)
 
@@ -194,7 +194,7 @@ class SentenceEmbedding:
             yield row
 
     def gold(self, row: Row) -> float | None:
-        """The label as given; None without one, which is for the contrastive loss only."""
+        """Return the label as given; None without one, which is for the contrastive loss only."""
         require_pair(row)
         score = score_of(row)
         if score is None and not self._is_contrastive:
@@ -204,7 +204,7 @@ class SentenceEmbedding:
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a text: two a row, or one for single texts to predict."""
+        """Return one sequence a text: two a row, or one for single texts to predict."""
         texts = [row_texts(self, row) for row in rows]
         owners = [i for i, own in enumerate(texts) for _ in own]
         scores = [self.gold(row) if with_targets else None for row in rows]
@@ -229,7 +229,7 @@ class SentenceEmbedding:
         ]
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Groups of two.
+        """Return groups of two.
 
         For the contrastive loss int64 (R, 2), ids of the texts; for cosines float32 (R,).
         """
@@ -242,7 +242,7 @@ class SentenceEmbedding:
         return Targets(torch.tensor(scores, dtype=torch.float32), groups=groups)
 
     def count(self, targets: Targets) -> float:
-        """R."""
+        """Return R."""
         return float(len(targets.values))
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
@@ -255,7 +255,7 @@ class SentenceEmbedding:
             return cosine_loss(vectors, targets.values)
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """`value`, the cosine, of a pair; `embedding` of a single text.
+        """Return `value`, the cosine, of a pair; `embedding` of a single text.
 
         Pairs of a contrastive model also get `rank`, the rank of their second text among those of
         `pool_size` neighbouring rows; see `own_pair_ranks`.
@@ -288,7 +288,7 @@ class SentenceEmbedding:
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> SentenceEmbedding:
-        """Nothing is fitted."""
+        """Return the task unchanged: nothing is fitted."""
         return self
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:

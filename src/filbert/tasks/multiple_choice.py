@@ -56,7 +56,7 @@ class ContextsWithChoices(RowFormat):
     no_label_columns = "a row names one of its choices, see --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Rows with choices; labelled rows have as many as the first row of the file."""
+        """Yield rows with choices; labelled rows have as many as the first row of the file."""
         expected: int | None = None
 
         def check(row: Row) -> None:
@@ -73,7 +73,7 @@ class ContextsWithChoices(RowFormat):
         return read_choices(path, names, labelled=labelled, check=check, on_error=on_error)
 
     def from_value(self, value: Any, index: int) -> Row:
-        """The row of a mapping with `context` and `choices`."""
+        """Return the row of a mapping with `context` and `choices`."""
         if not isinstance(value, Mapping):
             raise InputError(
                 f"Item {index} is a {type(value).__name__}; a mapping with 'context' and 'choices' "
@@ -83,17 +83,17 @@ class ContextsWithChoices(RowFormat):
         return Row({"context": value["context"], "choices": choices}, "items", index + 1)
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """The context with each choice."""
+        """Return the context with each choice."""
         return [(row.values["context"], choice) for choice in row.values["choices"]]
 
     def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
-        """The task with the number of choices."""
+        """Return the task with the number of choices."""
         return task.fit(rows)
 
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """`choice` and `scores`; a missing choice is the one with the highest score."""
+        """Return `choice` and `scores`; a missing choice is the one with the highest score."""
         count = len(choices_of(row))
         choice, scores = prediction.get("choice"), prediction.get("scores")
         if choice is None and scores is None:
@@ -109,7 +109,7 @@ class ContextsWithChoices(RowFormat):
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Choices that are empty or repeated."""
+        """Yield choices that are empty or repeated."""
         for row in rows:
             choices = row.values["choices"]
             if not all(choice.strip() for choice in choices):
@@ -169,7 +169,7 @@ class MultipleChoice:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
-        """A task that has not seen how many choices there are."""
+        """Create a task from options, before any row is read."""
         refuse_cleaning(options, "choices are read as they stand")
         check_overflow(options.on_overflow)
         check_choice_columns(names)
@@ -197,7 +197,7 @@ class MultipleChoice:
         return fitted
 
     def gold(self, row: Row) -> int:
-        """The number of the right choice, from 0.
+        """Return the number of the right choice, from 0.
 
         Raises:
             InputError: there is none, or the row has another number of choices; with file and line.
@@ -213,7 +213,7 @@ class MultipleChoice:
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a choice: the context, then the choice."""
+        """Return one sequence a choice: the context, then the choice."""
         pairs = [row_texts(self, row) for row in rows]
         pieces = encode_rows(
             [row for row, choices in zip(rows, pairs, strict=True) for _ in choices],
@@ -236,21 +236,21 @@ class MultipleChoice:
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """int64 (R,) numbers of the right choices; groups: the choices of each row."""
+        """Return int64 (R,) numbers of the right choices; groups: the choices of each row."""
         return row_targets(examples, np.int64)
 
     def count(self, targets: Targets) -> float:
-        """R."""
+        """Return R."""
         return float(len(targets.values))
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """Sum over the rows of the cross-entropy among each row's scores (S,)."""
+        """Return the sum over the rows of the cross-entropy among each row's scores (S,)."""
         assert targets.groups is not None
         table = table_of_groups(output.float(), targets.groups)
         return F.cross_entropy(table, targets.values, reduction="sum")
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """The likeliest `choice` of each row, and the probabilities of all as `scores`."""
+        """Return the likeliest `choice` of each row, and the probabilities of all as `scores`."""
         groups = rows_of(examples)
         table = table_of_groups(torch.stack(list(outputs)).double(), groups).softmax(-1)
         lengths = lengths_of(examples, groups)
@@ -262,11 +262,11 @@ class MultipleChoice:
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> MultipleChoice:
-        """Nothing is fitted."""
+        """Return the task unchanged: nothing is fitted."""
         return self
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """`accuracy`, and `loss` where every prediction has its scores."""
+        """Return `accuracy`, and `loss` where every prediction has its scores."""
         if not predictions:
             raise InputError("There is no row to measure.")
         chosen = np.array([prediction["choice"] for prediction in predictions])

@@ -57,12 +57,12 @@ class Pretraining:
         return Targets(*masked_words(examples), pair=pair)
 
     def count(self, targets: Targets) -> tuple[float, ...]:
-        """Masked words; sequences."""
+        """Return masked words; sequences."""
         masked = float(len(targets.values))
         return (masked,) if targets.pair is None else (masked, float(len(targets.pair)))
 
     def loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Targets) -> Tensor:
-        """Sums of both cross entropies, float32 (1,) or (2,)."""
+        """Return the sums of both cross entropies, float32 (1,) or (2,)."""
         if isinstance(output, Tensor):
             return cross_entropy(output, targets.values).reshape(1)
         masked, pair = output
@@ -85,12 +85,12 @@ class ReplacedTokens:
     pair = "none"
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Where words are masked, (K,), and what they were, (K,), which the model sees."""
+        """Return where words are masked, (K,), and what they were, (K,), which the model sees."""
         groups = tuple(len(example.input_ids) for example in examples)
         return Targets(*masked_words(examples), groups=groups, are_seen=True)
 
     def count(self, targets: Targets) -> tuple[float, ...]:
-        """Masked words; all tokens."""
+        """Return masked words; all tokens."""
         assert targets.groups is not None
         return float(len(targets.values)), float(sum(targets.groups))
 
@@ -104,7 +104,7 @@ class ReplacedTokens:
 
 
 def masked_words(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """Labels, (K,), and rows of the packed batch, (K,)."""
+    """Return labels, (K,), and rows of the packed batch, (K,)."""
     starts = np.cumsum([0, *(len(example.input_ids) for example in examples)])
     rows = [
         example.target.positions + start for example, start in zip(examples, starts, strict=False)

@@ -54,14 +54,14 @@ class ScoredTexts(TextRows):
     no_label_columns = "a regression reads one score a row. Name its column with --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Rows with `label` if they are labelled."""
+        """Yield rows with `label` if they are labelled."""
         wanted = ("label",) if source.labelled else ()
         return read_texts(source.path, source.names, *wanted, on_error=source.on_error)
 
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """`value` as a float."""
+        """Return `value` as a float."""
         if "value" not in prediction:
             raise InputError(f"{where}: a prediction needs 'value', a number.")
         score = score_in(prediction["value"])
@@ -114,7 +114,7 @@ class Regression:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Regression:
-        """A task that knows the user's options."""
+        """Create a task from options, before any row is read."""
         check_overflow(options.on_overflow, options.stride)
         return cls(options.on_overflow, options.stride, Cleaning.parse(options.clean))
 
@@ -137,7 +137,7 @@ class Regression:
         return self
 
     def gold(self, row: Row) -> float:
-        """The row's score.
+        """Return the row's score.
 
         Raises:
             InputError: there is none, or it is no number; with file and line.
@@ -156,7 +156,7 @@ class Regression:
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a row, or one a window."""
+        """Return one sequence a row, or one a window."""
         return text_examples(
             self,
             rows,
@@ -167,20 +167,20 @@ class Regression:
         )
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """float32 (R,) scores; groups: the windows of each row."""
+        """Return float32 (R,) scores; groups: the windows of each row."""
         return row_targets(examples, np.float32)
 
     def count(self, targets: Targets) -> float:
-        """R."""
+        """Return R."""
         return float(len(targets.values))
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """Sum of the squared errors of outputs (S, 1)."""
+        """Return the sum of the squared errors of outputs (S, 1)."""
         scores = mean_of_groups(output.float().squeeze(-1), targets.groups or ())
         return F.mse_loss(scores, targets.values, reduction="sum")
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """The score of each row as `value`."""
+        """Return the score of each row as `value`."""
         scores = row_outputs(outputs, examples).squeeze(-1).tolist()
         lengths = lengths_of(examples, rows_of(examples))
         return [{"value": s} | length for s, length in zip(scores, lengths, strict=True)]
@@ -188,11 +188,11 @@ class Regression:
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> Regression:
-        """Nothing is fitted."""
+        """Return the task unchanged: nothing is fitted."""
         return self
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Correlations and the mean squared error."""
+        """Return the correlations and the mean squared error."""
         return dict(regression_metrics(gold, [prediction["value"] for prediction in predictions]))
 
 

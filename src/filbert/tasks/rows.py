@@ -34,7 +34,7 @@ def read_task_rows(
     labelled: bool = True,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
-    """The rows of a file under standard names.
+    """Yield the rows of a file under standard names.
 
     Raises:
         ConfigError: the names of the columns do not go with the task.
@@ -58,7 +58,7 @@ def named_columns(
     labelled: bool = True,
     apart: Sequence[str] = (),
 ) -> ColumnNames:
-    """Return names with the columns that `recognised` finds, for formats of texts."""
+    """Return the names with the columns that `recognised` finds, for formats of texts."""
     spec = task.spec
     form = spec.row_format
     if form.recognises is None:
@@ -69,7 +69,7 @@ def named_columns(
 
 
 def row_of_value(task: Task, value: Any, index: int) -> Row:
-    """The row of a Python value that came without a file, such as a text or a mapping.
+    """Return the row of a Python value that came without a file, such as a text or a mapping.
 
     Raises:
         InputError: it cannot be one; with its index.
@@ -78,12 +78,12 @@ def row_of_value(task: Task, value: Any, index: int) -> Row:
 
 
 def row_texts(task: Task, row: Row, *, clean: bool = True) -> list[Text]:
-    """What is tokenised: a text or pair per sequence, before any cutting or windows."""
+    """Return what is tokenised: a text or pair per sequence, before any cutting or windows."""
     return task.spec.row_format.texts(row, task.spec.clean if clean else None)
 
 
 def row_labels(task: Task, row: Row) -> list[str]:
-    """The label names in a row, for counting; [] where a task has none.
+    """Return the label names in a row, for counting; [] where a task has none.
 
     Raises:
         InputError: the answer is missing or malformed, with file and line.
@@ -117,11 +117,11 @@ class TextRows(RowFormat):
     """Rows of a text or a pair of texts."""
 
     def from_value(self, value: Any, index: int) -> Row:
-        """The row of a text, of a pair or of a mapping."""
+        """Return the row of a text, of a pair or of a mapping."""
         return text_row(value, index)
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """The text or the pair, as one sequence."""
+        """Return the text or the pair, as one sequence."""
         return [text_of(row, clean)]
 
 
@@ -153,7 +153,7 @@ def text_examples(
     with_targets: bool,
     stride: int,
 ) -> list[Example]:
-    """One sequence a row, or one a window; the target of each is the row's `gold`."""
+    """Return one sequence a row, or one a window; the target of each is the row's `gold`."""
     return row_examples(
         rows,
         [task.gold(row) if with_targets else None for row in rows],

@@ -53,16 +53,16 @@ class Questions(RowFormat):
     id_column = "id"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Questions of SQuAD's JSON, or one in each row."""
+        """Yield questions of SQuAD's JSON, or one in each row."""
         path, names, labelled, on_error = source
         return spans.read_questions(path, names, labelled=labelled, on_error=on_error)
 
     def from_value(self, value: Any, index: int) -> Row:
-        """The row of a mapping with `question` and `context`."""
+        """Return the row of a mapping with `question` and `context`."""
         return spans.question_row(value, index)
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """The question with its context."""
+        """Return the question with its context."""
         return [(row.values["question"], row.values["context"])]
 
     def labels(self, task: Task, row: Row) -> list[str]:
@@ -70,13 +70,13 @@ class Questions(RowFormat):
         return ["answerable" if task.gold(row).answers else "unanswerable"]
 
     def gold_json(self, spec: TaskSpec, gold: GoldAnswers) -> list[str]:
-        """The texts of the answers."""
+        """Return the texts of the answers."""
         return list(gold.answers)
 
     def official_files(
         self, gold: Sequence[GoldAnswers], predictions: Sequence[Prediction]
     ) -> dict[str, dict[str, Any]]:
-        """The files of run_squad.py, as far as they are known."""
+        """Return the files of run_squad.py, as far as they are known."""
         pairs = [(g.id, p) for g, p in zip(gold, predictions, strict=True)]
         logits = ("text", "start_logit", "end_logit")
         return {
@@ -171,7 +171,7 @@ class SpanQA:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
-        """A task that knows the user's options and no row yet."""
+        """Create a task from options, before any row is read."""
         refuse_cleaning(options, "answers are positions in the original text")
         return cls(**{name: getattr(options, name) for name in _COUNTS})
 
@@ -181,13 +181,13 @@ class SpanQA:
         return replace(self, has_unanswerable=not all(has_answers))
 
     def gold(self, row: Row) -> GoldAnswers:
-        """Id and answers."""
+        """Return the id and answers."""
         return GoldAnswers(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a window; its target is (start, end), places in the sequence.
+        """Return one sequence a window; its target is (start, end), places in the sequence.
 
         The target is the shortest run of tokens that holds the first answer's characters; (0, 0)
         where there is no answer, or the window does not hold all of it.
@@ -217,17 +217,17 @@ class SpanQA:
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """int64 (S, 2), places of start and end; groups are the sequences' lengths."""
+        """Return int64 (S, 2), places of start and end; groups are the sequences' lengths."""
         values = torch.tensor([example.target for example in examples], dtype=torch.int64)
         lengths = tuple(len(example.input_ids) for example in examples)
         return Targets(values.reshape(len(examples), 2), groups=lengths)
 
     def count(self, targets: Targets) -> float:
-        """S: every window is a loss of its own."""
+        """Return S: every window is a loss of its own."""
         return float(len(targets.values))
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """Sum over windows of the mean of two cross-entropies, of start and of end.
+        """Return the sum over windows of the mean of two cross-entropies, of start and of end.
 
         Args:
             output: logits (T, 2), the sequences end to end.
@@ -245,7 +245,7 @@ class SpanQA:
         return F.cross_entropy(logits, targets.values, reduction="sum") / 2
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """One answer a question, cut out of its context, with the other candidates.
+        """Return one answer a question, cut out of its context, with the other candidates.
 
         `start` and `end` are characters of the context, None where the answer is "". `null_score`
         is by how much "no answer" beats the best span (null_odds.json). `nbest` lists the best
@@ -304,7 +304,7 @@ class SpanQA:
         return replace(self, null_threshold=threshold)
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The metrics of SQuAD, in percent; those of v2.0 if a question has no answer."""
+        """Return the metrics of SQuAD, in percent; those of v2.0 if a question has no answer."""
         scores: list[Any] = [prediction.get("null_score") for prediction in predictions]
         metrics = squad.squad_metrics(
             [g.answers for g in gold],
@@ -318,7 +318,7 @@ class SpanQA:
 
 
 def answers_of(row: Row) -> list[dict[str, Any]]:
-    """The gold answers of a question.
+    """Return the gold answers of a question.
 
     Raises:
         InputError: the row has none, not even an empty list; with file, line and id.

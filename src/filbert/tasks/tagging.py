@@ -56,7 +56,7 @@ _VANISHING = re.compile(r"[^\w!-~]*")
 
 
 def entity_types(spec: TaskSpec) -> list[str]:
-    """The entity types among the labels, each once."""
+    """Return the entity types among the labels, each once."""
     kinds = (schemes.split_tag(label)[1] for label in spec.labels or ())
     return [kind for kind in dict.fromkeys(kinds) if kind]
 
@@ -68,12 +68,12 @@ class Sentences(RowFormat):
     no_label_columns = "a sentence has a tag for every word"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Sentences of a CoNLL file, or one in each row."""
+        """Yield sentences of a CoNLL file, or one in each row."""
         path, names, labelled, on_error = source
         return read_sentences(path, names, labelled=labelled, on_error=on_error)
 
     def from_value(self, value: Any, index: int) -> Row:
-        """The row of a text, of a list of words, or of a mapping with `text` or `tokens`."""
+        """Return the row of a text, of a list of words, or of a mapping with `text` or `tokens`."""
         if isinstance(value, str):
             value = {"text": value}
         elif isinstance(value, list | tuple):
@@ -87,7 +87,7 @@ class Sentences(RowFormat):
         return row
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
-        """The text, or the words joined by spaces."""
+        """Return the text, or the words joined by spaces."""
         tokens, text = row.values.get("tokens"), row.values.get("text")
         # Without splitting into words, which takes ten times as long.
         if isinstance(tokens, list) and all(isinstance(word, str) for word in tokens):
@@ -95,19 +95,19 @@ class Sentences(RowFormat):
         return [text if tokens is None and isinstance(text, str) else sentence_of(row).text]
 
     def labels(self, task: Task, row: Row) -> list[str]:
-        """The type of each entity in the sentence."""
+        """Return the type of each entity in the sentence."""
         return [kind for kind, _, _ in entities_of(task.gold(row).tags)]
 
     def known_labels(self, spec: TaskSpec) -> list[str]:
-        """The entity types."""
+        """Return the entity types."""
         return entity_types(spec)
 
     def gold_json(self, spec: TaskSpec, gold: GoldTags) -> Any:
-        """The tags."""
+        """Return the tags."""
         return gold.tags
 
     def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
-        """The task with the entity types of rows and predictions."""
+        """Return the task with the entity types of rows and predictions."""
         if task.spec.labels is not None:
             return task
         types, alone = schemes.kinds_in(map(task.gold, rows))
@@ -118,7 +118,7 @@ class Sentences(RowFormat):
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """`tags` (of any scheme), or `entities` by offsets."""
+        """Return `tags` (of any scheme), or `entities` by offsets."""
         answer = schemes.check_answer(prediction, where)
         types = entity_types(spec)
         unknown = sorted(schemes.types_in(answer) - set(types))
@@ -129,7 +129,7 @@ class Sentences(RowFormat):
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Tags that break BIO, spans that get no word, and words that get no token."""
+        """Yield tags that break BIO, spans that get no word, and words that get no token."""
         repair = getattr(task, "repair_tags", False)
         suspects = []
         for row in rows:
@@ -189,7 +189,7 @@ class Tagging:
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Tagging:
-        """A task that has seen no row; the user's labels may be entity types or tags."""
+        """Create a task from options, before any row is read."""
         refuse_cleaning(options, "tags are for the words as they stand")
         labels = options.labels
         if not labels:
@@ -220,7 +220,7 @@ class Tagging:
         return fitted
 
     def gold(self, row: Row) -> GoldTags:
-        """The expected tags of a row, in BIO."""
+        """Return the expected tags of a row, in BIO."""
         sentence = sentence_of(row)
         tags = schemes.tags_of(row, sentence, repair=self.repair_tags)
         known = set(map(schemes.form_of, self.labels or ()))
@@ -263,7 +263,7 @@ class Tagging:
         return examples
 
     def _ids(self, row: Row) -> np.ndarray:
-        """Ids of the tags of a row's words, int64 (n,)."""
+        """Return ids of the tags of a row's words, int64 (n,)."""
         assert self.labels is not None
         ids = {label: number for number, label in enumerate(self.labels)}
         tags = self.gold(row).tags
@@ -277,22 +277,22 @@ class Tagging:
         return np.array([ids[tag] for tag in tags], dtype=np.int64)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Ids of the tags, int64 (K,), and the tokens that predict them, int64 (K,)."""
+        """Return ids of the tags, int64 (K,), and the tokens that predict them, int64 (K,)."""
         starts = accumulate((len(e.input_ids) for e in examples), initial=0)
         at = [start + e.source.rows for start, e in zip(starts, examples, strict=False)]
         values = np.concatenate([e.target for e in examples])
         return Targets(torch.from_numpy(values), torch.from_numpy(np.concatenate(at)))
 
     def count(self, targets: Targets) -> float:
-        """K: every word is a loss of its own."""
+        """Return K: every word is a loss of its own."""
         return float(targets.values.numel())
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """Sum of the cross-entropies of logits (K, C)."""
+        """Return the sum of the cross-entropies of logits (K, C)."""
         return F.cross_entropy(output.float(), targets.values, reduction="sum")
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """Words, their tags in BIO, and entities, of every sentence; outputs are (n, C).
+        """Return words, their tags in BIO, and entities, of every sentence; outputs are (n, C).
 
         The likeliest tag of each word, with I-X read as B-X where it continues nothing. An entity's
         score is the mean probability of its words' tags, and its text goes from the first character
@@ -327,7 +327,7 @@ class Tagging:
         }
 
     def _tags(self, windows: Sequence[tuple[Tensor, Example]]) -> tuple[list[str], np.ndarray]:
-        """The tag of every word of a sentence, and its probability."""
+        """Return the tag of every word of a sentence, and its probability."""
         assert self.labels is not None
         source: SentenceWindow = windows[0][1].source
         ids = np.zeros(len(source.sentence.words), dtype=np.int64)
@@ -349,11 +349,11 @@ class Tagging:
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> Tagging:
-        """Nothing is fitted."""
+        """Return the task unchanged: nothing is fitted."""
         return self
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The metrics of `entity_metrics`.
+        """Return the metrics of `entity_metrics`.
 
         Raises:
             InputError: a prediction from elsewhere does not fit the words of its row.

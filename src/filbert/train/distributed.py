@@ -2,12 +2,13 @@
 
 n rows of this rank, H hidden size.
 
-Every method of `Parallel` but `no_sync` and `is_first` is a meeting: all ranks call
-it, in the same order, or they wait for each other for ever.
+All methods of `Parallel` except `no_sync` and `is_first` are collective: all ranks must call them
+in the same order, or they wait for each other for ever.
 
-DDP and FSDP average gradients over the ranks, so the loss to send back is sum * world / count, with
-the count of all ranks. They wait for the gradient of every parameter that learns: one that no loss
-reaches, such as a pooler that the head does not read, must have `requires_grad` off before `wrap`.
+DDP and FSDP average gradients over the ranks, so the loss for the backward pass is
+sum * world / count, with the count of all ranks. They wait for the gradient of every trained
+parameter: one that no loss reaches, such as a pooler that the head does not read, must have
+`requires_grad` off before `wrap`.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ if TYPE_CHECKING:
 # What can be trained.
 Trainable: TypeAlias = "Model | ReplacedTokenModel | Student"
 
-# The others wait while the first rank evaluates or saves, which may take hours. A rank that dies is
-# noticed by its closed connection and by torchrun, not by this limit.
+# The other ranks wait while the first one evaluates or saves, which may take hours. A rank that
+# dies is detected by its closed connection and by torchrun, not by this limit.
 _PATIENCE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """A process among those that train together.
+    """A process of the group that trains together.
 
     Attributes:
-        rank: from 0; the first rank alone writes files and speaks.
-        world: how many processes there are.
-        device: this rank's own.
-        kind: "single", "ddp" (every rank holds the model) or "fsdp" (it is spread).
+        rank: Number of the process, from 0; only the first one writes files and prints.
+        world: Number of processes.
+        device: The device of this rank.
+        kind: "single", "ddp" (every rank holds the model) or "fsdp" (the model is sharded).
     """
 
     rank: int
@@ -62,22 +63,22 @@ class Parallel:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes and speaks."""
+        """Whether this is the rank that writes files and prints."""
         return self.rank == 0
 
     # The model
 
     def wrap(self, model: Trainable) -> nn.Module:
-        """What to call instead of `model`, so that gradients meet; first with rank 0's weights.
+        """Return the module to call instead of `model`; all ranks start with rank 0's weights.
 
-        A single process gets the model itself. FSDP changes the model in place, each layer and the
-        rest being one unit, so the optimiser must be made afterwards.
+        A single process gets the model itself. FSDP changes the model in place, with each layer
+        and the rest as one unit, so the optimizer must be created afterwards.
         """
         if self.kind == "ddp":
             # Bucket views save one copy of the gradient.
             return DDP(model, gradient_as_bucket_view=True)
         if self.kind == "fsdp":
-            # Imported where needed: a single process need not wait for it.
+            # Imported late, because a single process does not need it.
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
@@ -85,10 +86,10 @@ class Parallel:
 
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
-            # Without a mesh it would take a GPU wherever there is one.
+            # Without a mesh FSDP would use a GPU if there is one.
             mesh = init_device_mesh(self.device.type, (self.world,))
-            # The gradient of a layer loss enters in the middle of a layer, where FSDP would not
-            # gather the weights again.
+            # The gradient of a layer loss begins inside a layer, where FSDP would not gather the
+            # weights again.
             keeps: dict[str, Any] = (
                 {"reshard_after_forward": False} if isinstance(model, Student) else {}
             )
@@ -97,7 +98,7 @@ class Parallel:
         return model
 
     def no_sync(self, wrapped: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
-        """Around forward and backward pass of a micro-batch: gradients meet after the last only."""
+        """Return the context of a micro-batch's passes: only the last one exchanges gradients."""
         if self.kind == "fsdp":
             wrapped.set_requires_gradient_sync(is_last)  # type: ignore[operator]
         elif self.kind == "ddp" and not is_last:
@@ -105,9 +106,9 @@ class Parallel:
         return contextlib.nullcontext()
 
     def clip(self, wrapped: nn.Module, largest: float) -> float:
-        """Global gradient norm, of all ranks together; scales gradients down to `largest`.
+        """Return the global gradient norm over all ranks, and scale gradients down to `largest`.
 
-        0 leaves them as they are. An infinite or missing (NaN) norm is returned, not raised.
+        0 leaves them unchanged. An infinite or missing (NaN) norm is returned, not raised.
         """
         trained = [p for p in wrapped.parameters() if p.grad is not None]
         limit = largest if largest > 0 else math.inf
@@ -119,12 +120,12 @@ class Parallel:
     def full_state(
         self, wrapped: nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Weights and optimiser state of the whole model, on the first rank; else two empty dicts.
+        """Return weights and optimizer state of the whole model on the first rank, else two {}.
 
         Returns:
-            The weights, by the names of Model.state_dict(), and the optimiser's tensors, by
-            "exp_avg.<parameter>" and so on; none without `optimizer`. On the host, and in the
-            memory of the model itself if the model is on the host: clone what must not change.
+            The weights, by the names of Model.state_dict(), and the optimizer's tensors, by names
+            such as "exp_avg.<parameter>"; none without `optimizer`. They are on the CPU, and share
+            the memory of a model on the CPU: clone what must not change.
         """
         model = unwrapped(wrapped)
         weights = self._gathered(model.state_dict())
@@ -144,10 +145,10 @@ class Parallel:
         weights: Mapping[str, Tensor],
         moments: Mapping[str, Tensor],
     ) -> None:
-        """Take over what `full_state` gave, whatever kind it came from; every rank holds all of it.
+        """Load the output of `full_state`, of any kind of group; every rank has all of it.
 
         Raises:
-            KeyError: a weight is missing.
+            KeyError: A weight is missing.
         """
         model = unwrapped(wrapped)
         with torch.no_grad():
@@ -159,25 +160,25 @@ class Parallel:
         for key, tensor in moments.items():
             kind, _, name = key.partition(".")
             parameter = parameters[name]
-            # The count of steps is one number whatever the parameter, and the same on all ranks.
+            # The number of steps is one number for every parameter, and the same on all ranks.
             whole = tensor.to(self.device, copy=True)
             optimizer.state[parameter][kind] = (
                 whole if kind == "step" else _like(parameter.detach(), whole)
             )
 
     def _gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = {}
+        gathered = {}
         for name, tensor in tensors.items():
-            # One at a time, so that no rank holds two whole copies on its device.
+            # One at a time, so that no rank has two whole copies on its device.
             whole = _whole(tensor.detach())
             if self.is_first:
-                found[name] = whole.cpu()
-        return found
+                gathered[name] = whole.cpu()
+        return gathered
 
-    # Small things
+    # Numbers and rows
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """The sum of each value over all ranks, in float64: counts stay exact up to 2**53."""
+        """Return the sum of each value over all ranks, in float64: counts are exact up to 2**53."""
         if self.world == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -185,11 +186,11 @@ class Parallel:
         return [float(value) for value in total]
 
     def sum(self, value: float) -> float:
-        """The sum over all ranks, as `sums`."""
+        """Return the sum over all ranks, as `sums`."""
         return self.sums([value])[0]
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank."""
+        """Whether the flag is set on any rank."""
         return self.sum(float(flag)) > 0
 
     def barrier(self) -> None:
@@ -197,30 +198,30 @@ class Parallel:
         self.sum(0.0)
 
     def broadcast(self, value: Any) -> Any:
-        """What JSON can hold, from the first rank to every rank; nothing is ever unpickled."""
+        """Send a JSON value from the first rank to every rank; nothing is ever unpickled."""
         if self.world == 1:
             return value
         content = json.dumps(value).encode() if self.is_first else b""
         size = torch.tensor([len(content)])
         dist.broadcast(size, 0)
-        box = torch.empty(int(size), dtype=torch.uint8)
+        buffer = torch.empty(int(size), dtype=torch.uint8)
         if self.is_first:
-            box = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        dist.broadcast(box, 0)
-        return value if self.is_first else json.loads(bytes(box.tolist()))
+            buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        dist.broadcast(buffer, 0)
+        return value if self.is_first else json.loads(bytes(buffer.tolist()))
 
     def numbers(self, mine: int) -> list[int]:
-        """One whole number of every rank, in their order."""
+        """Return a whole number of every rank, in the order of the ranks."""
         if self.world == 1:
             return [mine]
-        found = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(found, torch.tensor([mine]))
-        return [int(number) for number in found]
+        gathered = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(gathered, torch.tensor([mine]))
+        return [int(number) for number in gathered]
 
     def gather_rows(self, rows: Tensor) -> Tensor:
-        """The rows of all ranks, (n, H) each with its own n, one rank after the other; no gradient.
+        """Return the rows (n, H) of all ranks, in the order of the ranks, without gradient.
 
-        Any number of further dimensions instead of H, the same on all ranks.
+        n may differ between ranks. H may be any number of dimensions, the same on all ranks.
         """
         rows = rows.detach()
         if self.world == 1:
@@ -233,21 +234,20 @@ class Parallel:
         return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
 
     def rows_before(self, num_rows: int) -> int:
-        """How many rows the lower ranks hold: where this rank's begin in `gather_rows`."""
+        """Return the number of rows of lower ranks: where this rank's begin in `gather_rows`."""
         return sum(self.numbers(num_rows)[: self.rank])
 
 
 @contextlib.contextmanager
 def start(kind: str | None = None, device: str | None = None) -> Iterator[Parallel]:
-    """Meet the other processes of a `torchrun` command, and part in the end.
+    """Join the process group of a `torchrun` command, and leave it at the end.
 
     Args:
-        kind: ddp or fsdp; ddp when not given. Without torchrun, or with one process, it is "single"
-            whatever is asked.
-        device: as for `choose_device`; each process of a machine takes a GPU of its own.
+        kind: ddp or fsdp; ddp if None. Without torchrun, or with one process, it is "single".
+        device: As for `choose_device`; each process of a machine uses a GPU of its own.
 
     Raises:
-        ConfigError: no such device, or fewer GPUs than processes.
+        ConfigError: No such device, or fewer GPUs than processes.
     """
     world = int(os.environ.get("WORLD_SIZE", 1))
     # Other launchers set WORLD_SIZE too; only torchrun sets all three.
@@ -258,30 +258,30 @@ def start(kind: str | None = None, device: str | None = None) -> Iterator[Parall
     on_gpu = own.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(own)
-    # Numbers on the host use gloo, so that they do not wait for the GPU's queue.
+    # Tensors on the CPU use gloo, so that they do not wait for the GPU's queue.
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     is_done = False
     try:
         yield Parallel(dist.get_rank(), world, own, kind or "ddp")
         is_done = True
     finally:
-        # Parting is a meeting for nccl: after an error it would wait for ranks that never come.
+        # With nccl leaving is collective: after an error it would wait for the other ranks.
         if is_done or not on_gpu:
             dist.destroy_process_group()
-            # Wrapped models lie in cycles and hold on to the group. Its threads must end before
-            # the interpreter does: torch 2.11 aborted at exit in 8 of 32 runs.
+            # Wrapped models are in reference cycles and keep the group alive. Its threads must end
+            # before the interpreter does: torch 2.11 aborted at exit in 8 of 32 runs.
             gc.collect()
 
 
 def unwrapped(wrapped: nn.Module) -> nn.Module:
-    """The model inside what `wrap` gave."""
+    """Return the model inside the output of `wrap`."""
     return wrapped.module if isinstance(wrapped, DDP) else wrapped  # type: ignore[no-any-return]
 
 
 def zero_loss(output: Tensor | Sequence[Tensor]) -> Tensor:
-    """A loss of 0 that reaches every parameter `output` hangs on, with a gradient of 0.
+    """Return a loss of 0 with a gradient of 0 for every parameter that `output` depends on.
 
-    For a rank without rows, which runs any row instead: all ranks must meet.
+    A rank without rows runs any row with it, because all ranks must exchange gradients.
     """
     parts = [output] if isinstance(output, Tensor) else output
     return torch.stack([(part * 0.0).sum() for part in parts if part.requires_grad]).sum()
@@ -302,17 +302,17 @@ def _own_device(device: str | None, local_rank: int) -> torch.device:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that may be spread over the ranks."""
+    """Return the whole of a tensor that may be sharded over the ranks."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _like(target: Tensor, whole: Tensor) -> Tensor:
-    """A whole tensor, on the device of `target` and spread as it is, without a message."""
+    """Return a whole tensor on the device of `target`, sharded like it, without communication."""
     whole = whole.to(target.device)
     if not hasattr(target, "full_tensor"):
         return whole
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(target, DTensor)
-    # Every rank holds all of it and cuts out its own piece.
+    # Every rank has all of it and keeps its own shard.
     return distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None)

@@ -1,7 +1,7 @@
 """The learning rate over a run, and the time a run may take.
 
-A schedule is a curve over the steps of a run, or over its time when the user gave a budget. Both
-are the same formula: t of T steps gone with W of them for warming up, or t of 1 with W = warmup.
+A schedule is a curve over the steps of a run, or over its time if there is a time budget. Both use
+the same formula: t of T steps with W of them for warm-up, or t of 1 with W = warmup.
 """
 
 from __future__ import annotations
@@ -12,46 +12,42 @@ from collections.abc import Callable
 
 from filbert.errors import ConfigError, did_you_mean, printable
 
-# (t gone, T in all, W for warming up, peak) -> rate; t in [0, T), W in [0, T). The peak is inside
-# because (peak * t) / W and peak * (t / W) differ in their last bits.
+# (t, T, W, peak) -> rate; t in [0, T), W in [0, T). The peak is a parameter, because
+# (peak * t) / W and peak * (t / W) differ in their last bits.
 Curve = Callable[[float, float, float, float], float]
 
-# Of the run, at the end of a trapezoid.
+# Share of the run in which the rate of a trapezoid falls.
 _COOLDOWN = 0.2
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
 def rate_at_step(schedule: str, step: int, *, steps: int, warmup: float, peak: float) -> float:
-    """The learning rate of a step.
+    """Return the learning rate of a step.
 
     Args:
-        schedule: a key of `SCHEDULES`.
-        step: counted from 0, up to `steps` - 1. The first step of a run that warms up has rate 0,
-            and the last one, but for a run of one step, a rate above 0.
-        steps: of the whole run.
-        warmup: share of them over which the rate rises, cut to whole steps.
-        peak: what it rises to.
+        schedule: A key of `SCHEDULES`.
+        step: From 0 to `steps` - 1. With warm-up the first step has rate 0; the last one has a rate
+            above 0, except in a run of one step.
+        steps: Number of steps of the run.
+        warmup: Share of the steps over which the rate rises, rounded down to whole steps.
+        peak: The highest rate.
 
     Raises:
-        ConfigError: there is no such schedule.
+        ConfigError: There is no such schedule.
     """
     return _curve(schedule)(step, steps, int(warmup * steps), peak)
 
 
 def rate_at_fraction(schedule: str, fraction: float, *, warmup: float, peak: float) -> float:
-    """The learning rate when `fraction` of the run's time, in [0, 1), is gone; else as above.
-
-    Raises:
-        ConfigError: there is no such schedule.
-    """
+    """Return the learning rate after `fraction` of the run's time, in [0, 1); else as above."""
     return _curve(schedule)(fraction, 1.0, warmup, peak)
 
 
 def parse_time(text: str) -> float:
-    """Seconds of a time such as 90s, 20m, 1h30m or 1d, the larger units first.
+    """Return the seconds of a time such as 90s, 20m, 1h30m or 1d, the larger units first.
 
     Raises:
-        ConfigError: it is no such time, or none at all.
+        ConfigError: It is no such time, or zero.
     """
     parts = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?",
@@ -72,7 +68,7 @@ def _linear(t: float, whole: float, warm: float, peak: float) -> float:
 
 
 def _bert(t: float, whole: float, warm: float, peak: float) -> float:
-    # The fall is counted from the first step, so the rate jumps down where the rise ends.
+    # The fall is counted from the first step, so the rate drops suddenly after the warm-up.
     return peak * t / warm if t < warm else peak * (1.0 - t / whole)
 
 

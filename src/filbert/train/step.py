@@ -1,4 +1,4 @@
-"""The gradient of one optimiser step, however its rows are cut into micro-batches and ranks.
+"""The gradient of one optimizer step; it is the same for any split into micro-batches and ranks.
 
 S sequences.
 """
@@ -25,14 +25,14 @@ Forward = Callable[[Sequence[Example], Targets], Output]
 
 @dataclass(frozen=True)
 class Gradient:
-    """The losses of one step; the gradient itself is in the parameters.
+    """The losses of one step over all ranks; the gradient itself is in the parameters.
 
     Attributes:
-        loss: the sum of `parts`.
-        parts: mean of each kind of loss over the step, on all ranks.
-        num_tokens: real tokens, on all ranks.
-        num_sequences: of all ranks.
-        num_places: places inside attention, padding included, on all ranks.
+        loss: The sum of `parts`.
+        parts: Mean of each kind of loss.
+        num_tokens: Number of tokens, without padding.
+        num_sequences: Number of sequences.
+        num_places: Number of attention positions, padding included.
     """
 
     loss: float
@@ -43,7 +43,7 @@ class Gradient:
 
 
 def model_forward(wrapped: torch.nn.Module, device: torch.device) -> Forward:
-    """A forward pass through encoder and head."""
+    """Return a forward pass through encoder and head."""
 
     def forward(examples: Sequence[Example], targets: Targets) -> Output:
         batch = collate(examples).to(device)
@@ -77,7 +77,7 @@ def accumulate(
         micro_batches: Of this rank, equally many on all ranks; some may be empty.
         parallel: The group of processes.
         precision: Number format of the matrix products.
-        seed: Of the run, and the step. With rank and micro-batch they determine the dropout.
+        seed: Seed of the run, and the step. With rank and micro-batch they determine the dropout.
         stand_in: Any row, used with a loss of 0 for an empty micro-batch.
     """
     device = parallel.device
@@ -162,11 +162,11 @@ def _output_gradients(
     parallel: Parallel,
     count: float,
 ) -> tuple[list[Tensor], Tensor]:
-    """The loss of a step whose rows depend on each other, and its gradient at every output.
+    """Return the loss of a step whose rows depend on each other, and its gradient at every output.
 
-    Two passes: outputs of all rows without a tape, the loss over them together; the caller then
-    runs each micro-batch again and sends its part of the gradient through it. Memory is that of one
-    micro-batch, and the result that of the whole batch. Source: Gao et al. 2021, section 3.
+    The first pass computes the outputs of all rows without gradients, and the loss over all of
+    them. The caller then runs each micro-batch again and sends its part of the gradient through it.
+    This takes the memory of one micro-batch. Source: Gao et al. 2021, section 3.
 
     Returns:
         One float32 tensor like each micro-batch's output (zeros for a placeholder), and the sum of
@@ -178,25 +178,23 @@ def _output_gradients(
     mine = torch.cat(kept) if kept else outputs[0][:0]
     rows = [e for examples, real in zip(batches, is_real, strict=True) if real for e in examples]
     wanted = task.targets(rows or batches[0])
-    # A rank without rows gives none, of the right type.
+    # A rank without rows contributes none, of the right type.
     keep = None if rows else 0
     values = parallel.gather_rows(wanted.values[:keep])
     own_groups = torch.tensor(wanted.groups or (), dtype=torch.int64)
     groups = parallel.gather_rows(own_groups[:keep]).tolist()
-    everyone = parallel.gather_rows(mine)
-    everyone.requires_grad_(True)
+    gathered = parallel.gather_rows(mine)
+    gathered.requires_grad_(True)
     targets = wanted._replace(values=values, groups=tuple(groups) or None)
-    loss = task.loss(everyone, targets.to(mine.device))
-    (whole,) = torch.autograd.grad(loss / (count or 1.0), everyone)
+    loss = task.loss(gathered, targets.to(mine.device))
+    (whole,) = torch.autograd.grad(loss / (count or 1.0), gathered)
     start = parallel.rows_before(len(mine))
-    found = []
+    gradients = []
     for output, real in zip(outputs, is_real, strict=True):
-        if real:
-            found.append(whole[start : start + len(output)])
-            start += len(output)
-        else:
-            found.append(torch.zeros_like(output))
-    return found, loss.detach()
+        size = len(output) if real else 0
+        gradients.append(whole[start : start + size] if real else torch.zeros_like(output))
+        start += size
+    return gradients, loss.detach()
 
 
 def _rows(output: Output) -> Tensor:
@@ -205,6 +203,6 @@ def _rows(output: Output) -> Tensor:
 
 
 def draw_seed(seed: int, step: int, rank: int, micro_batch: int) -> int:
-    """A seed for torch that hangs on all four."""
+    """Return a seed for torch that depends on all four numbers."""
     entropy = np.random.SeedSequence((seed, step, rank, micro_batch))
     return int(entropy.generate_state(1, np.uint64)[0] >> 1)
