@@ -140,9 +140,10 @@ def drawn(kind: str | None = "sequence", **fields) -> Checkpoint:
     )
 
 
-def test_a_masked_lm_head_scores_the_kept_entries_as_before(tiny):
-    checkpoint = drawn("masked_lm", vocab_size=64)
-    checkpoint.tensors["head.bias"] += torch.randn(64)
+@pytest.mark.parametrize("bias", ["head.bias", "head.scores.bias"])
+def test_a_masked_lm_head_scores_the_kept_entries_as_before(bias, tiny):
+    checkpoint = drawn("masked_lm", vocab_size=64, lm_tied=bias == "head.bias")
+    checkpoint.tensors[bias] += torch.randn(64)
     small_model, tokenizer, facts = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
     kept = [tiny.id_of(text) for text in tokenizer.tokens(range(tokenizer.vocab_size))]
     before = tiny.encode(TEXTS)
