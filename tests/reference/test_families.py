@@ -744,5 +744,5 @@ def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path:
         checkpoint, batch = huggingface.read(tmp_path / family), batch_of(family)
         with torch.no_grad():
             wanted = model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
-        assert checkpoint.head is None and "read as" in checkpoint.notes[0]
+        assert checkpoint.head is None and "predicts the next token" in checkpoint.notes[0]
         assert difference(given(checkpoint.build(), packed(batch)), [wanted]) < TOLERANCE

@@ -554,6 +554,8 @@ def kind_of(
         says = f"config.json says {name}, but the file has no tensor of its head"
     if name is not None and not declared:
         says = f"config.json says {short(name)}, which filbert does not know"
+        if str(name).endswith(_NEXT_TOKEN):
+            says = f"config.json says {name}, and filbert has no head that predicts the next token"
     if len(best) != 1:
         listed = ", ".join(family.class_name(kind) for kind in best) or "none of the known heads"
         lacks = "has no architectures" if name is None else f"names the class {short(name)}"
