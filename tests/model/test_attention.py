@@ -49,11 +49,11 @@ def by_sequence(
             addend = addend + bias[:, FARTHEST - 1 - behind]
         if vectors is not None:
             keys, queries = (
-                vectors[0][:, FARTHEST - 1 - behind],
-                vectors[1][:, FARTHEST - 1 + behind],
+                vectors[0][..., FARTHEST - 1 - behind],
+                vectors[1][..., FARTHEST - 1 + behind],
             )
-            addend = addend + torch.einsum("aid,aijd->aij", q[0], keys)
-            addend = addend + torch.einsum("ajd,aijd->aij", k[0], queries)
+            addend = addend + torch.einsum("aid,adij->aij", q[0], keys)
+            addend = addend + torch.einsum("ajd,adij->aij", k[0], queries)
         mask = addend.masked_fill(~seen, -torch.inf)
         result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         out.append(result[0].transpose(0, 1))
@@ -85,7 +85,12 @@ def test_attention_and_its_gradient_equal_torchs_sequence_by_sequence(settings):
 )
 def test_blocks_and_values_by_distance_equal_torchs_with_a_mask(kind, lengths, monkeypatch):
     """In blocks, stripes and one kernel; gradients of the values by distance too."""
-    for name, value in {"_LONG": 40, "_MAX_BLOCK": 1000, "_STRIPE": 16}.items():
+    for name, value in {
+        "_LONG": 40,
+        "_MAX_BLOCK": 1000,
+        "_STRIPE": 16,
+        "_MAX_SCORES_CPU": 1000,
+    }.items():
         monkeypatch.setattr(attention, name, value)
     settings = {"causal": "causal" in kind, "scale": 0.3}
     settings |= {"reach": 3} if "window" in kind else {}
@@ -93,7 +98,7 @@ def test_blocks_and_values_by_distance_equal_torchs_with_a_mask(kind, lengths, m
     inputs = [random_qkv(lengths)]
     inputs += [torch.randn(HEADS, columns, dtype=torch.float64)] if "bias" in kind else []
     if kind == "vectors":
-        inputs += list(torch.randn(2, HEADS, columns, SIZE, dtype=torch.float64))
+        inputs += list(torch.randn(2, HEADS, SIZE, columns, dtype=torch.float64))
 
     def ours(qkv, *by_distance):
         bias = by_distance[0] if len(by_distance) == 1 else None

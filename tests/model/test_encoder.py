@@ -161,3 +161,28 @@ def test_new_weights_are_drawn_as_the_paper_says():
     assert abs(float(table.std()) - 0.88 * 0.02) < 2e-4
     assert float(encoder.layers[0].up.bias.detach().abs().max()) == 0
     assert torch.equal(encoder.layers[0].norm.weight, torch.ones(64))
+
+
+@pytest.mark.parametrize("part", ["distances.table", "distances.norm", "layers.1.qkv"])
+def test_what_is_kept_between_batches_follows_the_weights(part):
+    config = EncoderConfig.of(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        position_kind="disentangled",
+        distance_buckets=6,
+        max_distance=12,
+    )
+    torch.manual_seed(0)
+    encoder = Encoder(config).eval()
+    batch = pack([list(range(20)), [3, 4, 5]])
+    with torch.no_grad():
+        before = encoder(batch)
+        assert torch.equal(encoder(batch), before)
+        weight = encoder.get_submodule(part).weight
+        weight.add_(torch.randn_like(weight))
+        after = encoder(batch)
+    torch.testing.assert_close(after, encoder(batch), atol=1e-6, rtol=0)
+    assert (after - before).abs().max() > 1e-3

@@ -92,12 +92,12 @@ def _attention(
             sequences = split(qk_T2AD, plan.batch)
             # The values by distance of the chosen heads.
             layer = cast(Layer, encoder.layer(number - 1))
-            vectors_APD = layer.position_vectors(plan)
-            if vectors_APD is not None:
-                vectors_APD = PositionVectors(*(part[heads] for part in vectors_APD))
+            by_distance = layer.position_vectors(plan)
+            if by_distance is not None:
+                by_distance = PositionVectors(*(part[heads] for part in by_distance))
             if plan.bias_AP is not None:
                 plan = replace(plan, bias_AP=plan.bias_AP[heads])
-            maps.append([_probabilities(qk, plan, present, vectors_APD).cpu() for qk in sequences])
+            maps.append([_probabilities(qk, plan, present, by_distance).cpu() for qk in sequences])
             vectors.append([qk.permute(1, 2, 0, 3).cpu() for qk in sequences])
         return (
             [torch.stack(by_layer) for by_layer in zip(*maps, strict=True)],
@@ -109,11 +109,11 @@ def _probabilities(
     qk_n2AD: Tensor,
     plan: AttentionPlan,
     present: list[int],
-    vectors_APD: PositionVectors | None,
+    by_distance: PositionVectors | None,
 ) -> Tensor:
     """Softmax of the scores with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
     query, key = (part.transpose(0, 1) for part in qk_n2AD.unbind(1))
-    scores = sequence_scores(query, key, plan, vectors_APD)
+    scores = sequence_scores(query, key, plan, by_distance)
     length = scores.shape[-1]
     if plan.reach is not None:
         scores.masked_fill_(distance(length, scores.device).abs() > plan.reach, -torch.inf)

@@ -144,6 +144,7 @@ class Layer(nn.Module):
         both = config.norm.place == "both"
         self.attention_norm_after = new_norm(width, config) if both else nn.Identity()
         self.norm_after = new_norm(width, config) if both else nn.Identity()
+        self._kept: tuple[tuple[Any, ...], PositionVectors] | None = None
 
     def forward(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None = None) -> Tensor:
         """Compute the layer's output, (T, H), or only its rows `at`, int64 (K,): (K, H).
@@ -174,12 +175,20 @@ class Layer(nn.Module):
         if plan.position_rows is None:
             return None
         assert plan.scale is not None
-        rows, columns = plan.position_rows
+        if torch.is_grad_enabled():
+            return self._position_vectors(*plan.position_rows, plan.scale)
+        # For the same embeddings and weights they are the same in every batch.
+        state = (id(plan.position_rows[0]), *weights_state(self.qkv))
+        if self._kept is None or self._kept[0] != state:
+            self._kept = (state, self._position_vectors(*plan.position_rows, plan.scale))
+        return self._kept[1]
+
+    def _position_vectors(self, rows: Tensor, columns: Tensor, scale: float) -> PositionVectors:
         rows = dropout(rows, self.config.dropout.hidden, self.training)
         # The part of the values is computed too, because an int8 product has no parts.
-        qkv_R3AD = dense(rows, self.qkv).view(len(rows), 3, self.num_heads, -1) * plan.scale
-        keys = qkv_R3AD[:, 1].index_select(0, columns).transpose(0, 1)
-        queries = qkv_R3AD[:, 0].index_select(0, columns.flip(0)).transpose(0, 1)
+        qkv_R3AD = dense(rows, self.qkv).view(len(rows), 3, self.num_heads, -1) * scale
+        keys = qkv_R3AD[:, 1].index_select(0, columns).permute(1, 2, 0)
+        queries = qkv_R3AD[:, 0].index_select(0, columns.flip(0)).permute(1, 2, 0)
         return PositionVectors(keys.contiguous(), queries.contiguous())
 
     def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
@@ -203,6 +212,13 @@ def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
     return layers[index * config.num_groups // config.num_hidden_layers]
 
 
+def weights_state(module: nn.Module) -> tuple[Any, ...]:
+    """Return values that change when the weights of a module do."""
+    # Tensors that were created in inference mode have no version.
+    parts = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in module.parameters())
+    return (id(module), *parts)
+
+
 class Distances(nn.Module):
     """What attention adds to the scores by the distance of two tokens: a learned table, or none.
 
@@ -214,6 +230,7 @@ class Distances(nn.Module):
         self.config = config
         positions, self.table = config.positions, None
         self.norm: nn.Module = nn.Identity()
+        self._kept: tuple[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
         if isinstance(positions, Buckets):
             self.table = nn.Embedding(positions.count, config.attention.heads)
         if isinstance(positions, Disentangled):
@@ -230,10 +247,21 @@ class Distances(nn.Module):
         if isinstance(positions, Buckets):
             buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
             return {"bias_AP": self.table(buckets).T}
-        assert isinstance(positions, Disentangled)
-        rows_P = row_of_distance(-ahead_P, positions.count, positions.max_distance)
+        if torch.is_grad_enabled():
+            return {"position_rows": self._position_rows(longest)}
+        # One tensor for all batches, so that the layers keep what they compute from it.
+        state = weights_state(self)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = (state, self._position_rows(self.config.max_tokens_per_sequence))
+        return {"position_rows": self._kept[1]}
+
+    def _position_rows(self, longest: int) -> tuple[Tensor, Tensor]:
+        positions, table = self.config.positions, self.table
+        assert isinstance(positions, Disentangled) and table is not None
+        behind_P = torch.arange(longest - 1, -longest, -1, device=table.weight.device)
+        rows_P = row_of_distance(behind_P, positions.count, positions.max_distance)
         first, last = int(rows_P[-1]), int(rows_P[0])
-        return {"position_rows": (self.norm(self.table.weight[first : last + 1]), rows_P - first)}
+        return self.norm(table.weight[first : last + 1]), rows_P - first
 
 
 def run_layers(
