@@ -77,6 +77,11 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         | dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
     ),
 }
+JUDGES["eurobert"] = (
+    transformers.EuroBertConfig,
+    transformers.EuroBertForSequenceClassification,
+    {"num_key_value_heads": 2},
+)
 # The vocabulary of a family; WordPiece where none is named.
 _KINDS = {
     "albert": "unigram_pieces",
@@ -94,7 +99,7 @@ def their_shares(judge: Any, target: Any, start: Tensor, number: Any, steps: int
     """The integral from `start` to the text, by token; with no step the gradient times input."""
     ids = torch.from_numpy(target.encoding.input_ids).long()[None]
     types = torch.from_numpy(target.encoding.token_type_ids).long()[None]
-    has_types = judge.config.model_type not in ("distilbert", "modernbert")
+    has_types = judge.config.model_type not in ("distilbert", "modernbert", "eurobert")
     kinds = {"token_type_ids": types} if has_types else {}
     end = judge.get_input_embeddings()(ids).detach()
     places = (torch.arange(steps) + 0.5) / steps if steps else torch.ones(1)

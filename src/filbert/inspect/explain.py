@@ -463,9 +463,9 @@ def attribute(
     check_method(method, steps=steps)
     model = _differentiable(predictor).eval()
     config = model.config
-    is_scale_free = (
-        isinstance(config.positions, RotaryPositions) and not config.embeddings.token_types
-    )
+    tables = config.embeddings
+    is_alone = isinstance(config.positions, RotaryPositions) and not tables.token_types
+    is_scale_free = is_alone and tables.normed
     if is_scale_free and method == "gradient":
         raise ConfigError(
             "This model normalises every word vector, so gradient times input is zero. Use another "

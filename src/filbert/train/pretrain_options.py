@@ -34,7 +34,7 @@ class ModelOptions:
         num_attention_heads: of every layer.
         intermediate_size: width of the feed-forward network; four times the hidden size otherwise.
         embedding_size: width of the word table, where the family has a narrow one.
-        hidden_act: gelu, gelu_tanh or relu.
+        hidden_act: gelu, gelu_tanh, relu or silu.
         max_position_embeddings: rows of the position table.
     """
 
