@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +114,9 @@ class Corpus:
                             f"{path} is missing or cut off: {size:,} bytes; the manifest says "
                             f"{wanted:,}. Build the corpus again, or copy the folder again."
                         )
+                for name in _COUNTS:
+                    if type(shard[name]) is not int or not 0 <= shard[name] < 2**48:
+                        raise ValueError(f"{name} {short(shard[name])}")
             return cls(folder, manifest)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
@@ -162,8 +166,19 @@ class Corpus:
             verify_shard(self.folder, shard)
 
     def _map(self, index: int) -> Shard:
-        path = self.folder / self.manifest["shards"][index]["name"]
-        return Shard(*(open_memmap(path / name, mode="r") for name in SHARD_FILES))
+        entry = self.manifest["shards"][index]
+        path = self.folder / entry["name"]
+        try:
+            shard = Shard(*(open_memmap(path / name, mode="r") for name in SHARD_FILES))
+            sizes = (entry["tokens"], entry["sentences"] + 1, entry["documents"] + 1)
+            if [array.shape for array in shard] != [(size,) for size in sizes]:
+                raise ValueError("other sizes than in the manifest")
+            return shard
+        except Exception as error:  # numpy evaluates the header, which may raise anything
+            problem = printable(str(error), 200)
+            raise FormatError(
+                f"{path} cannot be read: {problem}. Build the corpus again."
+            ) from error
 
 
 @unreadable_as(FormatError)

@@ -253,7 +253,6 @@ def _as_bytes(value: int | bytes) -> bytes:
 
 # JSON files
 
-_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 # The largest published tokenizer.json has half of this.
 MAX_BYTES = 64 * 2**20
@@ -291,13 +290,9 @@ class Convention:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return special_tokens_map.json updated by tokenizer_config.json; empty without them."""
-    settings = read_json(folder / "special_tokens_map.json")
-    path = folder / "tokenizer_config.json"
-    settings.update(read_json(path))
-    for key in _SWITCHES:
-        if not isinstance(settings.get(key), bool | None):
-            raise FormatError(f"{path}: {key} is {short(settings[key])}; it must be true or false.")
-    return settings
+    return read_json(folder / "special_tokens_map.json") | read_json(
+        folder / "tokenizer_config.json"
+    )
 
 
 def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
@@ -342,39 +337,30 @@ def add_tokens(
         FormatError: An entry that is no token, or an id that cannot be given to it.
     """
     tokens = {token.content: token for token in specials}
-    ids: dict[str, int] = {}
-    path = folder / "added_tokens.json"
-    for content, number in read_json(path).items():
-        ids[content] = _id(path, content, number)
+    ids: dict[str, Any] = read_json(folder / "added_tokens.json")
+    for content in ids:
         tokens.setdefault(content, AddedToken(content, normalized=False))
-    path = folder / "tokenizer_config.json"
-    stated = settings.get("added_tokens_decoder", {})
-    if not isinstance(stated, dict):
-        raise FormatError(f"{path}: added_tokens_decoder is not an object of id: token.")
-    for number, entry in stated.items():
-        flags = {flag: entry.get(flag, False) for flag in _FLAGS} if isinstance(entry, dict) else {}
-        text = entry.get("content") if flags else None
-        if not isinstance(text, str) or not all(isinstance(v, bool) for v in flags.values()):
-            raise FormatError(f"{path}: added_tokens_decoder: {short(entry)} is not a token.")
-        digits = number.isdecimal() and len(number) <= 10
-        ids[text] = _id(path, text, int(number) if digits else number)
-        tokens[text] = AddedToken(text, **flags)
+    try:
+        for number, entry in settings.get("added_tokens_decoder", {}).items():
+            text = entry["content"]
+            tokens[text] = AddedToken(text, **{flag: entry.get(flag, False) for flag in _FLAGS})
+            ids[text] = int(number)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{folder / 'tokenizer_config.json'}: damaged: added_tokens_decoder is not an object "
+            f"of id: token ({printable(str(error))}). Fetch the file again."
+        ) from error
     # The library gives ids in the order of adding; those without a stated id come last.
-    order = sorted(tokens, key=lambda name: ids.get(name, LARGEST_ID))
+    known = {name: number for name, number in ids.items() if type(number) is int}
+    order = sorted(tokens, key=lambda name: known.get(name, LARGEST_ID))
     for special, names in groupby(order, lambda name: tokens[name].special):
         adding = backend.add_special_tokens if special else backend.add_tokens
         adding([tokens[name] for name in names])
     for content, number in ids.items():
         given = backend.token_to_id(content)
-        if given != number:
+        if type(number) is not int or given != number:
             raise FormatError(
-                f"{folder}: the added token {printable(content)!r} has the id {number}, but the "
-                f"vocabulary's files give it {given}. They belong to different models, or a token "
-                "is missing."
+                f"{folder}: the added token {printable(content)!r} has the id {short(number)}, but "
+                f"the vocabulary's files give it {given}. They belong to different models, or a "
+                "token is missing."
             )
-
-
-def _id(path: Path, content: str, number: object) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST_ID:
-        raise FormatError(f"{path}: {printable(content)!r} has the id {short(number)}.")
-    return number

@@ -424,8 +424,6 @@ def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | 
     ids = read_json(path, most=4 * MAX_JSON_BYTES)
     if not ids or any(type(n) is not int or not 0 <= n <= LARGEST_ID for n in ids.values()):
         raise FormatError(f"{path}: not a vocabulary; expected an object of token: number.")
-    if len(set(ids.values())) != len(ids):
-        raise FormatError(f"{path}: two tokens have the same number.")
     merges_path = path.parent / "merges.txt"
     if not merges_path.is_file():
         raise FormatError(f"{path.parent}: vocab.json without merges.txt. Both files are needed.")
