@@ -22,7 +22,7 @@ from filbert.inspect.attention import (
     number_words,
     readable_tokens,
     view_text,
-    words_in,
+    words_of,
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
@@ -210,10 +210,11 @@ def test_tokens_of_a_byte_vocabulary_are_shown_as_characters(shared_data):
     texts = ("Café unhurriedly", "of")
     (encoding,) = tokenizer.encode([texts], with_offsets=True)
     tokens = readable_tokens(encoding, texts, tokenizer)
-    units, words = words_in(encoding, texts, tokenizer)
-    assert words == ("<s>", "Café", "unhurriedly", "</s>", "</s>", "of", "</s>")
+    words = words_of(encoding, texts, tokenizer)
+    names = ["<s>", "Café", "unhurriedly", "</s>", "</s>", "of", "</s>"]
+    assert [word.text for word in words] == names
     assert "".join(tokens) == "<s>Caféunhurriedly</s></s>of</s>"
-    assert len(units) == len(tokens) > len(words)
+    assert [row for word in words for row in word.rows] == list(range(len(tokens)))
 
 
 @pytest.mark.parametrize("item", ["", " \n", ("a film", " "), ("", "a film")])
@@ -291,6 +292,5 @@ def test_white_space_and_marks_part_words_where_the_vocabulary_does_not(unparted
         "p l a y e d", ",", "▁ ▁ h e", "\n \t w a s", "▁ (", "n o t", ")", "▁ g o o d ▁ \n",
     ]  # fmt: skip
     (encoding,) = unparted.encode([TEXT], with_offsets=True)
-    assert words_in(encoding, (TEXT,), unparted)[1] == (
-        "played", ",", "he", "was", "(", "not", ")", "good",
-    )  # fmt: skip
+    words = [word.text for word in words_of(encoding, (TEXT,), unparted)]
+    assert words == ["played", ",", "he", "was", "(", "not", ")", "good"]

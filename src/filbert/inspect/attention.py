@@ -9,7 +9,8 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from itertools import groupby
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -306,15 +307,15 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
     ((_, (maps, vectors)),) = forward(
         model, [example], read, max_tokens=limit, precision=predictor.precision, one_at_a_time=True
     )
-    units, words = words_in(encoding, texts, predictor.tokenizer)
+    words = words_of(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(
         model=name,
         texts=texts,
         tokens=tuple(readable_tokens(encoding, texts, predictor.tokenizer)),
         sequence=encoding.sequence,
-        units=units,
-        words=words,
+        units=np.repeat(np.arange(len(words)), [len(word.rows) for word in words]),
+        words=tuple(word.text for word in words),
         maps=maps.numpy(),
         is_pruned=pruned_heads(predictor.model.config),
         queries_keys=vectors.numpy(),
@@ -333,23 +334,44 @@ def readable_tokens(encoding: Encoding, texts: Sequence[str], tokenizer: Tokeniz
     return [piece or entry for piece, entry in zip(pieces, entries, strict=True)]
 
 
-def words_in(
-    encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the word of every token, int32 (n,), and the words."""
+class Word(NamedTuple):
+    """A word of a text, or an added special token.
+
+    Attributes:
+        text: As written, or the names of its tokens if it has no characters.
+        side: 0 for the first text, 1 for the second, -1 for a special token.
+        start, end: Characters [start, end) of that text.
+        rows: Its tokens.
+    """
+
+    text: str
+    side: int
+    start: int
+    end: int
+    rows: tuple[int, ...]
+
+
+def words_of(encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer) -> list[Word]:
+    """Return the words in order; each special token is a word of its own."""
     encoding = number_words(encoding, texts)
     offsets, sequence, numbers = encoding.offsets, encoding.sequence, encoding.words
     assert offsets is not None and sequence is not None and numbers is not None
-    begins = np.ones(len(numbers), dtype=bool)
-    begins[1:] = (numbers[1:] < 0) | (numbers[1:] != numbers[:-1]) | (sequence[1:] != sequence[:-1])
-    firsts = np.flatnonzero(begins).tolist()
-    entries = tokenizer.tokens(encoding.input_ids)
+    keys = [
+        (side, number if side >= 0 else -row)
+        for row, (side, number) in enumerate(zip(sequence.tolist(), numbers.tolist(), strict=True))
+    ]
     words = []
-    for first, behind in zip(firsts, [*firsts[1:], len(begins)], strict=True):
-        side = int(sequence[first])
-        start, end = int(offsets[first, 0]), int(offsets[behind - 1, 1])
-        words.append((texts[side][start:end].strip() if side >= 0 else "") or entries[first])
-    return (np.cumsum(begins) - 1).astype(np.int32), tuple(words)
+    for (side, _), group in groupby(range(len(keys)), key=keys.__getitem__):
+        rows = list(group)
+        first, last = int(offsets[rows, 0].min()), int(offsets[rows, 1].max())
+        piece = texts[side][first:last] if side >= 0 else ""
+        start, end = last - len(piece.lstrip()), first + len(piece.rstrip())
+        name = piece.strip()
+        if not name:
+            start = end = last
+            name = "".join(tokenizer.tokens(encoding.input_ids[rows]))
+        words.append(Word(name, side, start, end, tuple(rows)))
+    return words
 
 
 def check_head(view: View, layer: int | None, head: int | None) -> None:

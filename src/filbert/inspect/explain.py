@@ -5,11 +5,8 @@ n tokens of the text, S copies of it in a batch, C classes, E width of the word 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,10 @@ from torch import Tensor
 
 from filbert.batch import pack
 from filbert.data.conll import sentence_of, spread
-from filbert.errors import ConfigError, InputError, checked_keywords, printable
+from filbert.errors import ConfigError, InputError, checked_keywords, did_you_mean, printable
 from filbert.inference.predictor import Predictor
-from filbert.inspect.attention import number_words
+from filbert.inspect.attention import Word, words_of
+from filbert.inspect.page import render
 from filbert.model.config import RotaryPositions
 from filbert.model.heads import Head, HeadInput, Model
 from filbert.tasks.base import Task
@@ -45,24 +43,6 @@ CAVEATS = {
 # Blue supports the answer, vermilion opposes it; distinguishable with any colour vision.
 # Source: Okabe and Ito 2008, "Color Universal Design".
 FOR, AGAINST = (0, 114, 178), (213, 94, 0)
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of the text.
-
-    Attributes:
-        text: As written, or the name of its token if it has no characters.
-        which: 0 for the first text, 1 for the second.
-        start, end: Characters [start, end) of that text.
-        rows: Its tokens among the n.
-    """
-
-    text: str
-    which: int
-    start: int
-    end: int
-    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +116,7 @@ class Explanation:
         """Split one of the texts into words with their shares, and None for text between them."""
         text, done = self.target.texts[which], 0
         for word, share in zip(self.target.words, self.shares.tolist(), strict=True):
-            if word.which != which:
+            if word.side != which:
                 continue
             # In some vocabularies two words share a character; it is shown once.
             start = max(word.start, done)
@@ -181,7 +161,7 @@ class Explanation:
             "words": [
                 {
                     "text": word.text,
-                    "in": target.names[word.which],
+                    "in": target.names[word.side],
                     "start": word.start,
                     "end": word.end,
                     "share": float(share),
@@ -192,7 +172,7 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        return texts_html(self)
+        return render("explain_texts.html", one=self)
 
 
 @checked_keywords
@@ -234,8 +214,7 @@ def check_method(method: str, *, steps: int | None = None) -> None:
         ConfigError: The method does not exist, or an option does not fit it.
     """
     if method not in METHODS:
-        near = get_close_matches(method, METHODS, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(method, METHODS)
         raise ConfigError(f"--method {method!r} is not one of {', '.join(METHODS)}.{hint}")
     if steps is not None and method != METHODS[0]:
         raise ConfigError(f"--steps has no effect on {method}. Leave it out.")
@@ -371,30 +350,11 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
 def _new_target(
     predictor: Predictor, texts: Sequence[str], encoding: Encoding, **fields: Any
 ) -> ExplainedScore:
-    words = tuple(_words(texts, encoding, predictor))
+    words = tuple(w for w in words_of(encoding, texts, predictor.tokenizer) if w.side >= 0)
     if not words or not any(text.strip() for text in texts):
         raise InputError("The text is empty. Give one with words in it.")
     task = predictor.known_task().spec.name
     return ExplainedScore(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
-
-
-def _words(texts: Sequence[str], encoding: Encoding, predictor: Predictor) -> Iterator[Word]:
-    encoding = number_words(encoding, texts)
-    assert encoding.offsets is not None and encoding.words is not None
-    assert encoding.sequence is not None
-    keys = list(zip(encoding.sequence.tolist(), encoding.words.tolist(), strict=True))
-    for (side, _), group in groupby(range(len(keys)), key=keys.__getitem__):
-        if side < 0:
-            continue
-        rows = list(group)
-        first, last = int(encoding.offsets[rows, 0].min()), int(encoding.offsets[rows, 1].max())
-        piece = texts[side][first:last]
-        start, end = last - len(piece.lstrip()), first + len(piece.rstrip())
-        name = texts[side][start:end]
-        if not name:
-            start = end = last
-            name = "".join(predictor.tokenizer.tokens(encoding.input_ids[rows]))
-        yield Word(name, side, start, end, tuple(rows))
 
 
 def _encode(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
@@ -579,53 +539,9 @@ def _integrate(
     return (total_nE * path_nE.double()).sum(-1).cpu().numpy()
 
 
-# HTML
-
-
-def texts_html(explanation: Explanation) -> str:
-    """Write the texts with coloured words, escaped, without a style sheet."""
-    names = explanation.target.names
-    paragraphs = []
-    for which, name in enumerate(names):
-        title = f"<small>{html.escape(name)}</small><br>" if len(names) > 1 else ""
-        spans = "".join(_span(*one, explanation) for one in explanation.segments(which))
-        paragraphs.append(f'<p style="line-height:1.9;white-space:pre-line">{title}{spans}</p>')
-    # Unpaired surrogates cannot be written.
-    return "\n".join(paragraphs).encode("utf-8", "replace").decode("utf-8")
-
-
-def _span(text: str, word: Word | None, share: float, explanation: Explanation) -> str:
-    if word is None:
-        return html.escape(text)
-    (red, green, blue), strength = explanation.colour(share)
-    # Dark and light text stays readable on 0.65.
-    style = f"background:rgba({red},{green},{blue},{0.65 * strength:.3f});border-radius:3px"
-    return f'<span style="{style}" title="{share:+.3f}">{html.escape(text)}</span>'
-
-
 def explanation_page(explanations: Sequence[Explanation], model: str) -> str:
-    """Write a page with explanations of one target by one or several methods."""
-    target = explanations[0].target
-    title = html.escape(f"Why {target.description}?")
-    sections = "".join(_section(one) for one in explanations)
-    template = Path(__file__).with_name("explain_page.html").read_text(encoding="utf-8")
-    content = {"title": title, "model": html.escape(model), "sections": sections}
-    for name, text in content.items():
-        template = template.replace("{{" + name + "}}", text)
-    return template.encode("utf-8", "replace").decode("utf-8")
-
-
-def _section(explanation: Explanation) -> str:
-    rows = []
-    for word, share in explanation.ranked():
-        (red, green, blue), strength = explanation.colour(share)
-        bar = f"width:{100 * strength:.1f}%;background:rgb({red},{green},{blue})"
-        rows.append(
-            f'<tr><td>{html.escape(word.text)}</td><td class="number">{share:+.3f}</td>'
-            f'<td class="bar"><i style="{bar}"></i></td></tr>'
-        )
-    return (
-        f"<section><h2>{explanation.method}</h2>{texts_html(explanation)}"
-        f"<p>{html.escape(explanation.summary)}</p><table>{''.join(rows)}</table>"
-        f"<p>{html.escape(CAVEATS[explanation.method])}</p></section>"
-    )
+    """Return an HTML page with explanations of one target by one or several methods."""
+    return render(
+        "explain_page.html", model=model, target=explanations[0].target, caveats=CAVEATS,
+        explanations=explanations,
+    )  # fmt: skip

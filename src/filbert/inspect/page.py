@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from filbert.errors import ConfigError, InputError, checked_keywords
 from filbert.inference.predictor import Predictor
@@ -24,14 +26,8 @@ from filbert.inspect.attention import View, check_head, view_text
 
 # More views do not fit next to each other.
 MOST_VIEWS = 6
-# Levels that quantise weights from 0 to 1, the finest first.
-LEVELS = (65535, 4095, 1023, 511, 383, 255, 127)
-# Characters of base64 data in a page, so that the whole page is below 10 MB.
-BUDGET = 9_000_000
-# Coarser levels are used only if queries and keys are left out.
-LEAST_LEVELS = 255
-# Weights of one layer from which the compressed size is estimated.
-SAMPLE = 100_000
+# Bytes of a page before base64, so that the whole page is below 10 MB.
+BUDGET = 6_750_000
 _ASSETS = Path(__file__).with_name("attention_page")
 # Each script uses those before it.
 _SCRIPTS = (
@@ -141,20 +137,17 @@ def inspect(
 
 def _names(models: Sequence[Any]) -> list[str]:
     """Name models by the last parts of their paths, as many as distinguish them."""
-    parts = [_path(one).parts for one in models]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = [str(Path(*some[-count:])) for some in parts]
+    paths = [
+        ((one.checkpoint and one.checkpoint.source) or Path("model"))
+        if isinstance(one, Predictor)
+        else Path(str(one)).resolve()
+        for one in models
+    ]
+    for count in (1, 2, 3):
+        names = [str(Path(*path.parts[-count:])) for path in paths]
         if len(set(names)) == len(names):
             return names
-    return [f"{some[-1]} {number}" for number, some in enumerate(parts, 1)]
-
-
-def _path(model: Any) -> Path:
-    if isinstance(model, Predictor):
-        source = None if model.checkpoint is None else model.checkpoint.source
-        return source or Path("model")
-    path = Path(str(model))
-    return path if path.name else path.resolve()
+    return [f"{path.name} {number}" for number, path in enumerate(paths, 1)]
 
 
 # HTML
@@ -179,36 +172,35 @@ def page_html(
     """
     if layer is None and head is None:
         layer, head = most_focused_head(views[0])
-    storage = plan_storage(views)
+    levels, has_vectors = plan_storage(views)
     blobs: dict[str, str] = {}
     about = {
-        "levels": storage.levels,
+        "levels": levels,
         "start": {
             "layer": views[0].maps.shape[0] // 2 if layer is None else layer,
             "heads": None if head is None else [head],
         },
-        "views": [_view_facts(view, i, storage, blobs) for i, view in enumerate(views)],
+        "views": [
+            _view_facts(view, i, levels, blobs, has_vectors=has_vectors)
+            for i, view in enumerate(views)
+        ],
     }
     # Isolated in one function scope.
     script = "(() => {\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     content = {
-        "policy": (
+        "policy": Markup(
             "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
             f"script-src 'sha256-{digest}'"
         ),
-        "title": html.escape(f"{views[0].texts[0][:60]} · filbert inspect"),
-        "style": _asset("page.css"),
+        "title": f"{views[0].texts[0][:60]} · filbert inspect",
+        "style": Markup(_asset("page.css")),
         # Neither "</script>" nor a comment may begin in the data.
-        "about": json.dumps(about).replace("<", "\\u003c"),
-        "data": "\n".join(
-            f'<script type="text/plain" id="{name}">{blob}</script>' for name, blob in blobs.items()
-        ),
-        "script": script,
+        "about": Markup(json.dumps(about).replace("<", "\\u003c")),
+        "blobs": blobs,
+        "script": Markup(script),
     }
-    first, *parts = _asset("page.html").split("{{")
-    pieces = (part.partition("}}") for part in parts)
-    return first + "".join(content[name] + rest for name, _, rest in pieces)
+    return render("attention_page/page.html", **content)
 
 
 def most_focused_head(view: View) -> tuple[int, int]:
@@ -229,16 +221,17 @@ def most_focused_head(view: View) -> tuple[int, int]:
     return layer, head
 
 
-def _view_facts(view: View, number: int, storage: Storage, blobs: dict[str, str]) -> dict[str, Any]:
+def _view_facts(
+    view: View, number: int, levels: int, blobs: dict[str, str], *, has_vectors: bool
+) -> dict[str, Any]:
     """Describe a view for the page's scripts, and add its numbers to `blobs`."""
-    for layer, text in enumerate(pack_maps(view.maps, storage.levels)):
+    for layer, text in enumerate(pack_maps(view.maps, levels)):
         blobs[f"maps-{number}-{layer}"] = text
     scales = {}
-    pairs = np.ndindex(view.maps.shape[:2]) if storage.has_vectors else ()
+    pairs = np.ndindex(view.maps.shape[:2]) if has_vectors else ()
     for layer, head in pairs:
-        vectors = pack_vectors(view.queries_keys[layer, :, head])
-        blobs[f"vectors-{number}-{layer}-{head}"] = vectors.text
-        scales[f"{layer}.{head}"] = vectors.scales
+        text, scales[f"{layer}.{head}"] = pack_vectors(view.queries_keys[layer, :, head])
+        blobs[f"vectors-{number}-{layer}-{head}"] = text
     num_layers, num_heads, length, _ = view.maps.shape
     return {
         "model": view.model,
@@ -261,6 +254,19 @@ def _view_facts(view: View, number: int, storage: Storage, blobs: dict[str, str]
     }
 
 
+def render(template: str, **values: Any) -> str:
+    """Render a template of this folder; values are escaped unless they are Markup."""
+    html = _environment().get_template(template).render(**values)
+    # Unpaired surrogates cannot be written.
+    return html.encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+
+
 @cache
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
@@ -269,45 +275,17 @@ def _asset(name: str) -> str:
 # Data: integers of as many levels as the page size allows, compressed column by column
 
 
-class Storage(NamedTuple):
-    """How a page stores its numbers.
+def plan_storage(views: Sequence[View]) -> tuple[int, bool]:
+    """Return the levels of a weight from 0 to 1, and whether queries and keys are stored too.
 
-    Attributes:
-        levels: Levels of a weight from 0 to 1.
-        has_vectors: Whether it holds queries and keys.
+    Weights of trained models compress to a third or less, queries and keys hardly.
     """
-
-    levels: int
-    has_vectors: bool
-
-
-def plan_storage(views: Sequence[View]) -> Storage:
-    """Choose the finest levels that fit, with queries and keys if they fit, too."""
-    limit = BUDGET * 3 / 4
-    sizes = dict[int, float]()
-    # Queries and keys hardly compress.
+    weights = sum(view.maps.size for view in views)
     vectors = sum(view.queries_keys.size for view in views)
-    for size, least in ((vectors, LEAST_LEVELS), (0, LEVELS[-1])):
-        for levels in LEVELS:
-            if levels not in sizes:
-                sizes[levels] = sum(_maps_size(view.maps, levels) for view in views)
-            if levels >= least and sizes[levels] + size <= limit:
-                return Storage(levels, has_vectors=size > 0)
-    return Storage(LEVELS[-1], has_vectors=False)
-
-
-def _maps_size(maps: np.ndarray, levels: int) -> float:
-    """Estimate the bytes that `pack_maps` makes, from some columns of every head."""
-    total = 0.0
-    for layer_maps in maps:
-        num_heads, length, _ = layer_maps.shape
-        width = min(length, max(1, SAMPLE // (num_heads * length)))
-        starts = np.linspace(0, length - width, num_heads).astype(int)
-        pairs = zip(layer_maps, starts, strict=True)
-        sample = np.stack([weights[:, start : start + width] for weights, start in pairs])
-        size = len(_compress(_quantise(sample, levels)))
-        total += size * layer_maps.size / sample.size
-    return total
+    for levels, size in ((65535, 2 * weights), (255, weights / 3)):
+        if size + vectors <= BUDGET:
+            return levels, True
+    return (255 if weights / 3 <= BUDGET else 127), False
 
 
 def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
@@ -320,40 +298,27 @@ def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
         maps: float32 (L, A, n, n).
         levels: Levels from 0 to 1.
     """
-    return [_encode(_quantise(layer_maps, levels)) for layer_maps in maps]
+    texts = []
+    for weights in maps:
+        # Columns compress better than rows: most tokens attend to the same few columns.
+        steps = np.rint(weights * levels).astype(np.uint16).swapaxes(-1, -2)
+        planes = [steps & 255, steps >> 8] if levels > 255 else [steps]
+        texts.append(_encode(b"".join(plane.astype(np.uint8).tobytes() for plane in planes)))
+    return texts
 
 
-def _quantise(weights: np.ndarray, levels: int) -> bytes:
-    # Columns compress better than rows: most tokens attend to the same few columns.
-    steps = np.rint(weights * levels).astype(np.uint16).swapaxes(-1, -2)
-    planes = [steps & 255, steps >> 8] if levels > 255 else [steps]
-    return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
+def pack_vectors(queries_keys: np.ndarray) -> tuple[str, tuple[float, float]]:
+    """Quantise the queries and keys of one head, (2, n, D), to int8.
 
-
-class HeadVectors(NamedTuple):
-    """Queries and keys of a head in bytes.
-
-    Attributes:
-        text: int8 (2, n, D), compressed and in base64.
-        scales: Value of one step of the queries and of the keys.
+    Returns:
+        The bytes, compressed and in base64, and the value of one step of queries and of keys.
     """
-
-    text: str
-    scales: tuple[float, float]
-
-
-def pack_vectors(queries_keys: np.ndarray) -> HeadVectors:
-    """Quantise the queries and keys of one head, (2, n, D), to int8."""
     largest = np.maximum(np.abs(queries_keys).max((1, 2)), 1e-9)
     steps = np.rint(queries_keys * (127 / largest)[:, None, None]).astype(np.int8)
     query, key = (float(scale) / 127 for scale in largest)
-    return HeadVectors(_encode(steps.tobytes()), (query, key))
+    return _encode(steps.tobytes()), (query, key)
 
 
 def _encode(raw: bytes) -> str:
-    return base64.b64encode(_compress(raw)).decode("ascii")
-
-
-def _compress(raw: bytes) -> bytes:
     compressor = zlib.compressobj(6, zlib.DEFLATED, -15)
-    return compressor.compress(raw) + compressor.flush()
+    return base64.b64encode(compressor.compress(raw) + compressor.flush()).decode("ascii")
