@@ -28,7 +28,7 @@ def test_rates_follow_the_width_and_epochs_the_rows(num_rows, width, num_layers,
 @pytest.mark.parametrize(
     ("options", "head", "expected"),
     [
-        (TrainOptions(), {"has_new_head": False}, (1e-4, 1.0)),
+        (TrainOptions(), {"has_new_head": False}, (4e-5, 1.0)),
         (TrainOptions(), {"is_frozen": True}, (1e-3, 1.0)),
         (TrainOptions(lr=5e-5), {}, (5e-5, 1.0)),
         (TrainOptions(layer_decay=0.9), {}, (1e-3, 0.9)),
@@ -37,6 +37,10 @@ def test_rates_follow_the_width_and_epochs_the_rows(num_rows, width, num_layers,
 def test_one_rate_for_all_where_the_head_is_trained_or_a_rate_is_given(options, head, expected):
     one = chosen(options, **head)
     assert (one.lr, one.layer_decay) == expected
+
+
+def test_a_trained_head_needs_no_least_number_of_steps():
+    assert chosen(num_rows=40, has_new_head=False).epochs == 3.0
 
 
 def test_what_the_user_gives_is_kept():

@@ -12,14 +12,12 @@ from filbert.train.options import TrainOptions
 # ELECTRA's (Clark et al. 2020, appendix B), which fall about as fast.
 _NEW_HEAD_RATES = ((256, 1.5e-3), (512, 1e-3), (896, 1e-4), (math.inf, 5e-5))
 _SHARE_AT_EMBEDDINGS = 0.1
-# Without a new head all parts learn at one rate: 5e-5 at 768, as in the BERT paper, and twice that
-# at half the width. A head over a frozen encoder learns at ten times this rate.
-_RATE_TIMES_WIDTH = 5e-5 * 768
-_LOWEST_RATE, _HIGHEST_RATE = 2e-5, 2e-4
-_FROZEN_FACTOR = 10
+# A model that was trained for its task, or for vectors, learns at one rate, so that it does not
+# forget: 2e-5 at width 768, the lowest of the BERT paper. A head over a frozen encoder: 5e-4.
+_TRAINED_TIMES_WIDTH, _FROZEN_TIMES_WIDTH = 2e-5 * 768, 5e-4 * 768
 # Fewer rows are trained on in batches of 16, more in batches of 32.
 _FEW_ROWS = 1_000
-# Optimizer steps that a run has at least, within the bounds of the epochs.
+# Optimizer steps that a new head gets at least, within the bounds of the epochs.
 _STEPS = 200
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 50
 # Evaluations of a run whose epochs were chosen.
@@ -59,15 +57,12 @@ def with_defaults(
         is_frozen: Whether only pooler and head learn.
     """
     batch_size = options.batch_size or (16 if num_rows < _FEW_ROWS else 32)
-    wanted = math.ceil(_STEPS / math.ceil(num_rows / batch_size))
+    wanted = math.ceil(_STEPS / math.ceil(num_rows / batch_size)) if has_new_head else 0
     epochs = options.epochs
     if epochs is None and options.steps is None and options.time is None:
         epochs = float(min(max(wanted, _FEWEST_EPOCHS), _MOST_EPOCHS))
-    rate = min(max(_RATE_TIMES_WIDTH / width, _LOWEST_RATE), _HIGHEST_RATE)
-    decay = 1.0
-    if is_frozen:
-        rate *= _FROZEN_FACTOR
-    elif has_new_head and options.lr is None:
+    rate, decay = (_FROZEN_TIMES_WIDTH if is_frozen else _TRAINED_TIMES_WIDTH) / width, 1.0
+    if has_new_head and not is_frozen and options.lr is None:
         rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)
         # The head is two steps above the top layer, see `rate_shares`.
         decay = round(_SHARE_AT_EMBEDDINGS ** (1 / (num_layers + 2)), 3)
@@ -98,7 +93,7 @@ def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | No
     Args:
         given: The user's options.
         chosen: The result of `with_defaults`.
-        num_steps: Optimizer steps of the run; None where time decides.
+        num_steps: Optimizer steps of the run; None where time decides, or the head is trained.
     """
     names = [
         name

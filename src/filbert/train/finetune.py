@@ -126,7 +126,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         schedule = Schedule([Phase(loader)], train_options, interval=interval)
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
-        for line in default_lines(options.train, train_options, schedule.steps):
+        steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
+        for line in default_lines(options.train, train_options, steps):
             say(line)
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:

@@ -264,7 +264,7 @@ class TrainOptions:
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
             given.
         lr: peak learning rate; by the width of the model when not given: of a new head 1e-3 for
-            MiniLM and 1e-4 for BERT-base, of a head that was trained before 1e-4 and 5e-5.
+            MiniLM and 1e-4 for BERT-base, of a head that was trained before 4e-5 and 2e-5.
         epochs: passes over the training rows (a fraction is allowed); 3 to 50 when not given, for
             about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
