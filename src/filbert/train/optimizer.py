@@ -357,7 +357,7 @@ def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:
         depth = layers + 2
         if layer:
             depth = int(layer[1]) + 1
-        elif name.startswith("encoder.embeddings."):
+        elif name.startswith(("encoder.embeddings.", "encoder.distances.")):
             depth = 0
         elif name.startswith("encoder.final_norm."):
             depth = layers
