@@ -34,6 +34,8 @@ CASES = [
     ("gte", "masked_lm"),
     ("neobert", "masked_lm"),
     ("eurobert", "masked_lm"),
+    ("mpnet", "masked_lm"),
+    ("deberta-v2", "masked_lm"),
 ]
 
 
@@ -63,6 +65,8 @@ def count(family: str, head: str, vocab_size: int, **sizes: Any) -> int:
         # transformers' count of its default configuration.
         ("nomic_bert", "masked_lm", 30_528, {}, 136_731_648),
         ("eurobert", "masked_lm", 128_256, {}, 211_766_016),
+        ("mpnet", "masked_lm", 30_527, {}, 108_895_872),
+        ("deberta-v2", "masked_lm", 128_100, {}, 183_831_552),
     ],
 )
 def test_a_base_model_has_as_many_parameters_as_the_published_one(

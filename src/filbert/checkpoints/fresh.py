@@ -90,6 +90,14 @@ _USUAL: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.0,
         "pooled": "late",
     },
+    "mpnet": {**FAMILIES["mpnet"].constants, "layer_norm_eps": 1e-5},
+    "deberta-v2": {
+        **FAMILIES["deberta-v2"].constants,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "distance_buckets": 256,
+        "max_distance": 512,
+    },
 }
 # Widths of the feed-forward network by the hidden size, where it is not four times as wide.
 _WIDE: dict[str, Callable[[int], int]] = {
@@ -98,7 +106,7 @@ _WIDE: dict[str, Callable[[int], int]] = {
     "neobert": lambda width: -(-width // 3) * 8,
 }
 # The default padding id, that of each family's published vocabulary; 0 for the others.
-_PAD_ID = {"roberta": 1}
+_PAD_ID = {"roberta": 1, "mpnet": 1}
 # Keys of config.json for CLS and SEP, in the families that have them. Without them, other tools use
 # the ids of the published vocabularies.
 _MARKS = {
@@ -169,8 +177,8 @@ def fresh_checkpoint(
     """Create a model with weights from torch's default generator.
 
     Args:
-        family: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert, gte, neobert or
-            eurobert.
+        family: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert, gte, neobert,
+            eurobert, mpnet or deberta-v2.
         vocab_size: Number of vocabulary entries.
         head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
         pad_id: The tokenizer's padding id; by default that of the family's published vocabulary.

@@ -28,7 +28,7 @@ class ModelOptions:
             model detects replaced tokens).
         generator_share: width of ELECTRA's generator as a share of the model's.
         family: of a new model: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert,
-            gte, neobert or eurobert.
+            gte, neobert, eurobert, mpnet or deberta-v2.
         num_hidden_layers: of a new model, as all that follow; the family's base model otherwise.
         hidden_size: width.
         num_attention_heads: of every layer.
