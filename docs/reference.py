@@ -27,7 +27,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 
 import filbert
-from filbert.cli.flags import SHORT_FLAGS
+from filbert.cli.arguments import SHORT_FLAGS
 from filbert.cli.main import RECIPE_OPTIONS, SUBCOMMANDS, VERBS, app, command_app
 from filbert.recipes import built_in, read_recipe
 from filbert.train.options import keys_of_tables

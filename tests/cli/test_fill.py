@@ -8,7 +8,7 @@ import json
 import pytest
 
 import filbert
-from filbert.cli.flags import STDIO
+from filbert.cli.arguments import STDIO
 from filbert.cli.verbs import fill as verb
 
 fill = verb.fill

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.cli.arguments import Backend, Device, MaxLength, MaxTokens, Precision
-from filbert.cli.flags import STDIO
+from filbert.cli.arguments import STDIO, Backend, Device, MaxLength, MaxTokens, Precision
 from filbert.cli.output import output, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file

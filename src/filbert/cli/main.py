@@ -16,8 +16,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.flags import disguised, undisguised
-from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
+from filbert.cli.arguments import disguised, flags_with_values, refuse_fractions, undisguised
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.train.options import keys_of_tables
 
@@ -235,6 +234,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
     except CycloptsError as error:
+        from filbert.cli.refusals import sentence
+
         return _fail(sentence(error), EXIT_INPUT)
     except FilbertError as error:
         return _fail(str(error), error.exit_status)

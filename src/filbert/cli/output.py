@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from filbert.cli.flags import STDIO
+from filbert.cli.arguments import STDIO
 from filbert.errors import ConfigError
 from filbert.files import check_writable
 

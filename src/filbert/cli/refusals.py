@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
 
-from cyclopts import App, CycloptsError
+from cyclopts import CycloptsError
 from cyclopts.exceptions import (
     CoercionError,
     MissingArgumentError,
@@ -16,10 +15,9 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-from filbert.errors import ConfigError, did_you_mean, printable
+from filbert.errors import did_you_mean, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
-_FRACTION = re.compile(r"[+-]?\d*\.\d+")
 
 # Names of options in other programs that are not similar to ours.
 _ELSEWHERE = {
@@ -74,40 +72,6 @@ def sentence(error: CycloptsError) -> str:
         hint = did_you_mean((error.unused_tokens or [""])[0], [*(error.app or ()), "train"])
         return f"{what}{hint} See filbert --help; options go after the command."
     return _plain(str(error))
-
-
-def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "") -> None:
-    """Refuse a fraction for a whole number, which cyclopts would round silently.
-
-    Args:
-        app: The app of the verb.
-        pairs: Names of options, as flags or as keys, with their values.
-        source: The recipe, if they are keys.
-
-    Raises:
-        ConfigError: A whole number has a fraction.
-    """
-    fractions = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
-    if not fractions:
-        return
-    whole = {
-        name.removeprefix("--")
-        for argument in app.assemble_argument_collection()
-        for name in argument.names
-        if argument.hint is int or int in get_args(argument.hint)
-    }
-    for name, value in fractions:
-        if name.removeprefix("--").replace("_", "-") in whole:
-            place = f"{source}: {name}" if source else name
-            raise ConfigError(f"{place} is {value}; it must be a whole number.")
-
-
-def flags_with_values(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each `--flag value` and `--flag=value` of a command line."""
-    for at, token in enumerate(tokens):
-        flag, equals, value = token.partition("=")
-        if flag.startswith("--"):
-            yield flag, value if equals else "".join(tokens[at + 1 : at + 2])
 
 
 def _unknown_option(error: UnknownOptionError) -> str:

@@ -23,6 +23,7 @@ from filbert.checkpoints.checkpoint import Checkpoint, meta_model
 from filbert.checkpoints.config_json import LABELLED
 from filbert.checkpoints.onnx_folder import MODEL_FILE, check_installed, is_export
 from filbert.errors import ConfigError, FormatError, printable
+from filbert.files import available_cores
 from filbert.model.attention import group_lengths
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
@@ -31,18 +32,16 @@ from filbert.model.heads import Head, HeadInput, VectorHead
 log = logging.getLogger(__name__)
 
 HIDDEN = "last_hidden_state"
-
-
 BACKENDS = ("torch", "onnxruntime")
 # Scores per head of the sequences that share a call: a call of the graph costs more than a product.
 _MAX_SCORES = 2**17
 
 
 def check_backend(backend: str, folder: Path, *, precision: str, device: str | None) -> None:
-    """Make sure that a backend can run the model of a folder as asked.
+    """Check that a backend can run the model of a folder.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: It cannot.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"backend {backend!r} is not one of {list(BACKENDS)}.")
@@ -59,12 +58,10 @@ def check_backend(backend: str, folder: Path, *, precision: str, device: str | N
 
 
 def session_threads() -> int:
-    """Threads for a session: the cores this process may use, or fewer if torch was given fewer.
+    """Threads of a session: the cores that this process may use, or fewer if torch has fewer.
 
-    onnxruntime by itself counts all cores of the machine, and binds threads also to forbidden ones.
+    onnxruntime's own choice counts all cores of the machine and pins threads to forbidden ones.
     """
-    from filbert.files import available_cores
-
     return min(available_cores(), torch.get_num_threads())
 
 
@@ -100,19 +97,18 @@ def products_saturate() -> bool:
 
 
 class Session:
-    """A graph, ready to run.
+    """A graph in onnxruntime.
 
     Attributes:
-        outputs: names, in order; each float32 (B, ...) or (B, L, ...).
+        inputs: Names, in order.
+        outputs: Names, in order; each float32 (B, ...) or (B, L, ...).
+
+    Raises:
+        ConfigError: onnxruntime is not installed.
+        FormatError: onnxruntime refuses the file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Load the graph.
-
-        Raises:
-            ConfigError: onnxruntime is not installed.
-            FormatError: it does not take the file.
-        """
         check_installed()
         import onnxruntime
 
@@ -126,40 +122,34 @@ class Session:
             self._session = onnxruntime.InferenceSession(
                 path, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # its own classes, which share no base of theirs
+        except Exception as error:  # its own classes, which have no common base
             reason = printable(str(error).splitlines()[0], 300)
             raise FormatError(f"{path}: onnxruntime does not take it: {reason}") from error
         self.inputs = tuple(value.name for value in self._session.get_inputs())
-        self.outputs = tuple(value.name for value in self._session.get_outputs())
-        self._per_token = [
-            len(value.shape) > 1 and value.shape[1] == "length"
-            for value in self._session.get_outputs()
-        ]
+        shapes = {value.name: value.shape for value in self._session.get_outputs()}
+        self.outputs = tuple(shapes)
+        self._per_token = {name: "length" in shape[1:2] for name, shape in shapes.items()}
 
     def padded(self, batch: PackedBatch, names: tuple[str, ...]) -> list[np.ndarray]:
-        """Outputs of a batch by one call, without the rows of empty places.
-
-        Each is (T, ...) with a row a token, or (S, ...).
-        """
-        lengths = np.array(batch.lengths)
-        mask = np.arange(batch.max_seqlen) < lengths[:, None]
+        """Run a batch by one call; return outputs without padding, (T, ...) or (S, ...)."""
+        mask = np.arange(batch.max_seqlen) < np.array(batch.lengths)[:, None]
         feeds = {"attention_mask": mask.astype(np.int64)}
         for name in set(self.inputs) - set(feeds):
-            grid = np.zeros(mask.shape, dtype=np.int64)
-            grid[mask] = getattr(batch, name).numpy()
-            feeds[name] = grid
-        found = self._session.run(names, feeds)
-        per_token = dict(zip(self.outputs, self._per_token, strict=True))
+            feeds[name] = np.zeros(mask.shape, dtype=np.int64)
+            feeds[name][mask] = getattr(batch, name).numpy()
+        outputs = self._session.run(names, feeds)
         whole = bool(mask.all())
         return [
-            (out.reshape(-1, *out.shape[2:]) if whole else out[mask]) if per_token[name] else out
-            for name, out in zip(names, found, strict=True)
+            (out.reshape(-1, *out.shape[2:]) if whole else out[mask])
+            if self._per_token[name]
+            else out
+            for name, out in zip(names, outputs, strict=True)
         ]
 
     def run(self, batch: PackedBatch, names: tuple[str, ...] | None = None) -> list[Tensor]:
-        """The same by a call for each run of near-equal lengths, with little padding in any."""
+        """As `padded`, by a call for each run of near-equal lengths, with little padding in any."""
         names = names or self.outputs
-        found: list[list[np.ndarray]] = [[] for _ in names]
+        outputs: list[list[np.ndarray]] = []
         borders = list(accumulate(batch.lengths, initial=0))
         for first, last in group_lengths(batch.lengths, _MAX_SCORES):
             rows = slice(borders[first], borders[last])
@@ -169,9 +159,8 @@ class Session:
                 batch.token_type_ids[rows],
                 batch.lengths[first:last],
             )
-            for parts, out in zip(found, self.padded(part, names), strict=True):
-                parts.append(out)
-        return [torch.from_numpy(np.concatenate(parts)) for parts in found]
+            outputs.append(self.padded(part, names))
+        return [torch.from_numpy(np.concatenate(parts)) for parts in zip(*outputs, strict=True)]
 
 
 class SessionEncoder(nn.Module):
@@ -182,10 +171,10 @@ class SessionEncoder(nn.Module):
         self.session, self.config = session, config
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Last hidden state of every token, (T, H).
+        """Return the last hidden state of every token, (T, H).
 
         Raises:
-            ConfigError: the export gives something else.
+            ConfigError: The export has another output.
         """
         if HIDDEN not in self.session.outputs:
             raise ConfigError(
@@ -199,26 +188,26 @@ class SessionModel(nn.Module):
     """Replaces a `Model` on the CPU.
 
     Attributes:
-        encoder: for vectors.
-        head: says what shape the output has; its weights are in the graph.
+        encoder: For vectors.
+        head: Determines the shape of the output; its weights are in the graph.
     """
 
     def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
         super().__init__()
         self.session = Session(folder / MODEL_FILE)
-        noted = (checkpoint.filbert or {}).get("onnx")
-        if isinstance(noted, dict) and noted.get("precision") == "int8":
+        export = (checkpoint.filbert or {}).get("onnx")
+        if isinstance(export, dict) and export.get("precision") == "int8":
             # --precision float32 cannot be refused, since it is also the default.
             log.info("%s was exported in int8 and computes in it.", folder)
-            if not noted.get("exact_products") and products_saturate():
+            if not export.get("exact_products") and products_saturate():
                 log.warning(
                     "%s was exported in int8 by an older filbert, and its products saturate on "
                     "this CPU (no VNNI), so its answers are less accurate. Export the model again.",
                     folder,
                 )
-        # For callers it is one: they ask for its config and its output.
+        # Callers ask an encoder for its config and its output only.
         self.encoder = cast(Encoder, SessionEncoder(self.session, checkpoint.config))
-        # How many outputs there are, its shape does not depend on.
+        # The shape does not depend on the number of labels.
         count = 1 if checkpoint.head in LABELLED else None
         self.head: Head | None = meta_model(checkpoint.config, checkpoint.head, count).head
 
@@ -233,24 +222,24 @@ class SessionModel(nn.Module):
         return torch.device("cpu")
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """As a `Model` gives it.
+        """Return what a `Model` returns.
 
         Raises:
-            ConfigError: a bare encoder is wanted, and the export gives logits alone.
+            ConfigError: Hidden states are needed, and the export has only logits.
         """
         assert at is None, "an exported head answers for all rows"
         if self.head is None or isinstance(self.head, VectorHead):
             hidden = self.encoder(batch)
             if self.head is None:
                 return hidden  # type: ignore[no-any-return]
-            nothing = hidden.new_empty(0)
-            return self.head(HeadInput(hidden, None, nothing, batch))  # type: ignore[no-any-return]
+            no_table = hidden.new_empty(0)
+            return self.head(HeadInput(hidden, None, no_table, batch))  # type: ignore[no-any-return]
         return joined(self.session.outputs, self.session.run(batch))  # type: ignore[no-any-return]
 
 
 @contextmanager
 def sharing_cores(model: nn.Module) -> Iterator[None]:
-    """While a graph works, torch has one thread.
+    """Give torch one thread while a graph works.
 
     Idle threads of both wait in loops for more, and take each other's cores: a text of 128 tokens
     took MiniLM 16 ms instead of 6.
@@ -267,7 +256,7 @@ def sharing_cores(model: nn.Module) -> Iterator[None]:
 
 
 def joined(names: tuple[str, ...], outputs: list[Any]) -> Any:
-    """A graph's outputs as our heads give them: start and end of a span side by side."""
+    """Return a graph's outputs in the form of our heads: start and end of a span in one tensor."""
     if names == ("start_logits", "end_logits"):
         return torch.stack(outputs, -1)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -30,7 +30,6 @@ from filbert.inference.onnx_session import SessionModel, check_backend
 from filbert.inference.precision import built, number_format
 from filbert.inference.score import score_texts
 from filbert.inference.stored_task import (
-    check_max_length,
     keeping_answers,
     stored_max_length,
     task_of,
@@ -125,7 +124,7 @@ class Predictor:
         checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)
-        check_max_length(max_length, checkpoint.config)
+        checkpoint.config.check_max_length(max_length)
         task = task_of(checkpoint, folder, null_threshold)
         chosen: Precision | None = None
         if exported:

@@ -1,10 +1,9 @@
-"""What a model folder says about its use: the task it was trained for, and how long texts are."""
+"""What a model folder records about its use: task, text length, columns, cost of number formats."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -12,7 +11,6 @@ from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
-from filbert.model.config import EncoderConfig
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task, changed, task_class, task_from_dict, task_names
 from filbert.text.tokenizer import Tokenizer
@@ -26,12 +24,12 @@ AUTO_MAY_CHANGE = 0.003
 def task_of(
     checkpoint: Checkpoint, folder: Path, null_threshold: float | None = None
 ) -> Task | None:
-    """The task that filbert.json describes, else the one a Hugging Face config implies.
+    """Return the task that filbert.json describes, else the one that a Hugging Face config implies.
 
     Args:
-        checkpoint: the model.
-        folder: where it is, for messages.
-        null_threshold: allows "no answer" to questions, where the null score is above it.
+        checkpoint: The model.
+        folder: Its folder, for messages.
+        null_threshold: Questions with a null score above it get no answer.
 
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
@@ -71,114 +69,16 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = printable(str(error).rstrip("."), 300)
         if recorded is None:
-            # The encoder is of use all the same.
+            # The encoder can be used without a task.
             log.warning("%s: no task, since %s", folder / "config.json", reason)
             return None
-        raise FormatError(
-            f"{folder / 'filbert.json'}: the task cannot be read: {reason}."
-        ) from error
+        path = folder / "filbert.json"
+        raise FormatError(f"{path}: the task cannot be read: {reason}.") from error
     return task
 
 
-def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tokenizer, Task]:
-    """Return a model's tokenizer, and the task with the model's cleaning unless it keeps its own.
-
-    Raises:
-        InputError, FormatError: there is no such model, or it cannot be read.
-    """
-    place = find_model(model)
-    return read_tokenizer(place), task if keeps_cleaning else with_cleaning_of(task, place)
-
-
-def with_cleaning_of(task: Task, folder: Path) -> Task:
-    """The task with the cleaning of the model in a folder, where the task can clean texts.
-
-    Raises:
-        FormatError: filbert.json cannot be read, or names an unknown cleaning step.
-    """
-    path = folder / "filbert.json"
-    if not task.spec.cleans or not path.is_file():
-        return task
-    stored = read_json(path).get("task")
-    try:
-        return changed(task, clean=stored.get("clean") if isinstance(stored, dict) else None)
-    except ConfigError as error:
-        raise FormatError(f"{path}: {error}") from error
-
-
-def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) -> Precision:
-    """What "auto" takes of a model: bf16 only where its answers have been seen to bear it.
-
-    Vectors and masked words move by what docs/precision.md says; answers may change sides.
-
-    Args:
-        fast: the faster format on this machine.
-        checkpoint: whose filbert.json has what bf16 does to the dev rows (`train.measure`).
-        task: what the head answers; None where it answers nothing.
-    """
-    if fast.name != "bf16" or task is None:
-        return fast
-    found = _found(checkpoint, "bf16_loss")
-    if found is None:
-        reason = "the cost of bf16 for this model's answers was not measured"
-    elif not found["loss"] <= AUTO_MAY_CHANGE:  # NaN is no promise either
-        points, metric = 100 * found["loss"], found.get("metric")
-        reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
-    elif not found["change"] <= AUTO_MAY_CHANGE:
-        reason = f"bf16 moves a metric by {100 * found['change']:.2f} points on its dev rows"
-    else:
-        return fast
-    log.info("precision auto: float32, since %s", printable(reason, 200))
-    return Precision("float32", reason)
-
-
-def _found(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
-    """What training noted on a precision, with its `loss` and `change`; None without such a note.
-
-    Earlier versions wrote the fall alone.
-    """
-    noted = (checkpoint.filbert or {}).get(name)
-    if not isinstance(noted, dict) or not isinstance(noted.get("loss"), int | float):
-        return None
-    change = noted.get("change")
-    return noted | {"change": change if isinstance(change, int | float) else abs(noted["loss"])}
-
-
-def int8_warning(
-    precision: Precision, checkpoint: Checkpoint | None, task: Task | None
-) -> str | None:
-    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured.
-
-    Args:
-        precision: that the model runs in.
-        checkpoint: whose filbert.json holds what training, a conversion to int8 or an export found.
-        task: what the head answers; None where it answers nothing.
-    """
-    provenance = (checkpoint.filbert if checkpoint is not None else None) or {}
-    exported = provenance.get("onnx")
-    if isinstance(exported, dict):
-        if task is not None and exported.get("precision") == "int8" and "data" not in exported:
-            return "int8 was not compared with float32 on labelled rows: filbert export --data FILE"
-        return None
-    if precision.name != "int8" or task is None or isinstance(provenance.get("int8"), dict):
-        return None
-    found = None if checkpoint is None else _found(checkpoint, "int8_loss")
-    if found is None:
-        return (
-            "int8 was not compared with float32 on labelled rows: "
-            "filbert convert --to int8 --data FILE compares them"
-        )
-    if found["loss"] <= AUTO_MAY_CHANGE:
-        return None
-    cost = f"{100 * found['loss']:.2f} points of {printable(str(found.get('metric')), 50)}"
-    return (
-        f"int8 costs {cost} on the dev rows of its training: filbert convert --to int8 chooses "
-        "layers that stay float32"
-    )
-
-
 def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """What a head and its labels say about the task, as `Task.to_dict` would."""
+    """Return what a head and its labels imply about the task, in the form of `Task.to_dict`."""
     labels, problem = checkpoint.labels, checkpoint.problem_type
     if checkpoint.head == "tokens":
         return {"name": "tagging", "labels": labels} if labels is not None else None
@@ -187,11 +87,29 @@ def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
     if checkpoint.head != "sequence" or labels is None:
         return None
     multilabel = problem == "multi_label_classification"
-    # One output without a word on the problem means regression, as in transformers.
+    # One output without a problem type means regression, as in transformers.
     if problem == "regression" or (len(labels) == 1 and not multilabel):
         return {"name": "regression"} if len(labels) == 1 else None
     task = {"name": "classification", "labels": labels, "multilabel": multilabel}
     return task | {"declared": True}
+
+
+def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tokenizer, Task]:
+    """Return a model's tokenizer, and the task with the model's cleaning unless it keeps its own.
+
+    Raises:
+        InputError, FormatError: There is no such model, or it cannot be read.
+    """
+    place = find_model(model)
+    path, tokenizer = place / "filbert.json", read_tokenizer(place)
+    if keeps_cleaning or not task.spec.cleans or not path.is_file():
+        return tokenizer, task
+    stored = read_json(path).get("task")
+    try:
+        clean = stored.get("clean") if isinstance(stored, dict) else None
+        return tokenizer, changed(task, clean=clean)
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from error
 
 
 def columns_of_training(
@@ -218,33 +136,84 @@ def columns_of_training(
 
 
 def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
-    """The length that filbert.json says texts are cut to, in tokens; None without a word on it.
+    """Return the length in tokens to which filbert.json says that texts are truncated, if any.
 
     Raises:
-        FormatError: the position table does not serve it.
+        FormatError: The model does not have so many positions.
     """
     limit = (checkpoint.filbert or {}).get("max_length")
-    if limit is not None and not _fits(limit, checkpoint.config):
-        raise FormatError(
-            f"{folder / 'filbert.json'}: max_length is {short(limit)}, not in "
-            f"3..{checkpoint.config.max_tokens_per_sequence}, what this model serves."
-        )
+    try:
+        checkpoint.config.check_max_length(limit)
+    except ConfigError as error:
+        raise FormatError(f"{folder / 'filbert.json'}: {error}") from error
     return limit
 
 
-def _fits(max_length: object, config: EncoderConfig) -> bool:
-    return isinstance(max_length, int) and 3 <= max_length <= config.max_tokens_per_sequence
+# Number formats
 
 
-def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:
-    """The same number, if the position table serves it.
+def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) -> Precision:
+    """Return what "auto" uses for a model: bf16 only if training found that it keeps the answers.
 
-    Raises:
-        ConfigError: it does not.
+    Args:
+        fast: The faster format on this machine.
+        checkpoint: Its filbert.json records what bf16 does to the dev rows (`train.measure`).
+        task: What the head answers; vectors and masked words change as docs/precision.md says.
     """
-    positions = config.max_tokens_per_sequence
-    if max_length is not None and not _fits(max_length, config):
-        raise ConfigError(
-            f"max_length {max_length!r} is not in 3..{positions}, what this model serves."
-        )
-    return max_length
+    if fast.name != "bf16" or task is None:
+        return fast
+    cost = _measured_cost(checkpoint, "bf16_loss")
+    if cost is None:
+        reason = "the cost of bf16 for this model's answers was not measured"
+    elif not cost["loss"] <= AUTO_MAY_CHANGE:  # also NaN
+        points, metric = 100 * cost["loss"], cost.get("metric")
+        reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
+    elif not cost["change"] <= AUTO_MAY_CHANGE:
+        reason = f"bf16 moves a metric by {100 * cost['change']:.2f} points on its dev rows"
+    else:
+        return fast
+    log.info("precision auto: float32, since %s", printable(reason, 200))
+    return Precision("float32", reason)
+
+
+def int8_warning(
+    precision: Precision, checkpoint: Checkpoint | None, task: Task | None
+) -> str | None:
+    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured.
+
+    Args:
+        precision: The precision in which the model runs.
+        checkpoint: Its filbert.json records what training, a conversion or an export measured.
+        task: What the head answers; None where it answers nothing.
+    """
+    stored = (checkpoint.filbert if checkpoint is not None else None) or {}
+    exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
+    if task is None:
+        return None
+    if isinstance(exported, dict):
+        is_unmeasured = exported.get("precision") == "int8" and "data" not in exported
+        return f"{unmeasured}: filbert export --data FILE" if is_unmeasured else None
+    if precision.name != "int8" or isinstance(stored.get("int8"), dict):
+        return None
+    cost = None if checkpoint is None else _measured_cost(checkpoint, "int8_loss")
+    if cost is None:
+        return f"{unmeasured}: filbert convert --to int8 --data FILE compares them"
+    if cost["loss"] <= AUTO_MAY_CHANGE:
+        return None
+    metric = printable(str(cost.get("metric")), 50)
+    return (
+        f"int8 costs {100 * cost['loss']:.2f} points of {metric} on the dev rows of its training: "
+        "filbert convert --to int8 chooses layers that stay float32"
+    )
+
+
+def _measured_cost(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
+    """Return what training recorded about a number format, with its `loss` and `change`.
+
+    Earlier versions recorded the loss alone.
+    """
+    cost = (checkpoint.filbert or {}).get(name)
+    if not isinstance(cost, dict) or not isinstance(cost.get("loss"), int | float):
+        return None
+    change = cost.get("change")
+    return cost | {"change": change if isinstance(change, int | float) else abs(cost["loss"])}

@@ -22,7 +22,6 @@ from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
-from filbert.inference.stored_task import check_max_length
 from filbert.model.attention import AttentionPlan, PositionVectors, distance, sequence_scores
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, Layer, traced
@@ -282,7 +281,8 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
         InputError: The text is empty, too long or not a text.
     """
     layers_and_heads(predictor.model)
-    limit = check_max_length(max_length, predictor.model.config) or predictor.max_length
+    predictor.model.config.check_max_length(max_length)
+    limit = max_length or predictor.max_length
     assert isinstance(predictor.model, Model)
     text = cleaned(text_of(text_row(item, 0)), cleaning_of(predictor.task))
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))

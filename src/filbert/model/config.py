@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from reprlib import repr as short
 from typing import Any
 
 from filbert.errors import ConfigError
@@ -509,6 +510,19 @@ class EncoderConfig:
     def max_tokens_per_sequence(self) -> int:
         """The longest sequence, special tokens included."""
         return self.positions.rows - self.positions.offset
+
+    def check_max_length(self, max_length: object) -> None:
+        """Check that a sequence may have so many tokens; None is the model's own limit.
+
+        Raises:
+            ConfigError: The model does not have so many positions.
+        """
+        longest = self.max_tokens_per_sequence
+        fits = isinstance(max_length, int) and 3 <= max_length <= longest
+        if max_length is not None and not fits:
+            raise ConfigError(
+                f"max_length {short(max_length)} is not in 3..{longest}, what this model serves."
+            )
 
     def __post_init__(self) -> None:
         values = self.settings()

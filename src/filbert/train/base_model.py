@@ -10,7 +10,6 @@ from torch import nn
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.errors import ConfigError
-from filbert.inference.stored_task import check_max_length
 from filbert.model.encoder import initialize
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, TaskSpec, set_vector_head
@@ -56,8 +55,8 @@ def load_for_task(
         say(note)
     positions = config.max_tokens_per_sequence
     usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
-    length = check_max_length(max_length, config)
-    length = length or min(tokenizer.max_length or positions, positions, usual)
+    config.check_max_length(max_length)
+    length = max_length or min(tokenizer.max_length or positions, positions, usual)
     return with_task_head(checkpoint, task, new_head=new_head), tokenizer, length
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import TASKS, AsJson, LabelledFile, MaxLength
-from filbert.cli.flags import STDIO
+from filbert.cli.arguments import STDIO, TASKS, AsJson, LabelledFile, MaxLength
 from filbert.cli.output import print_json, print_table
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError

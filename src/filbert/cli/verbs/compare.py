@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import AsJson
-from filbert.cli.flags import flags_of
+from filbert.cli.arguments import AsJson, flags_of
 from filbert.cli.output import print_json, print_table
 from filbert.compare.recipe import StudyOptions
 from filbert.errors import ConfigError, printable

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from filbert.cli.arguments import AsJson, Columns, MaxLoss, OutFolder, Overwrite
-from filbert.cli.flags import columns_of
+from filbert.cli.arguments import AsJson, Columns, MaxLoss, OutFolder, Overwrite, columns_of
 from filbert.cli.output import metric_lines, print_json
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.arguments import (
+    STDIO,
     TASKS,
     AsJson,
     Backend,
@@ -20,7 +21,6 @@ from filbert.cli.arguments import (
     NullThreshold,
     Precision,
 )
-from filbert.cli.flags import STDIO
 from filbert.cli.output import print_json, print_table, warn_of_int8
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions, task_class

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from filbert.cli.arguments import AsJson, Device, ModelName, OutPage
-from filbert.cli.flags import STDIO, typed_text
+from filbert.cli.arguments import STDIO, AsJson, Device, ModelName, OutPage, typed_text
 from filbert.cli.output import check_page, print_json, write_page
 from filbert.errors import ConfigError, printable
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from filbert.cli.arguments import AsJson, Columns, MaxLoss, ModelName, OutFolder, Overwrite, Pooling
-from filbert.cli.flags import columns_of
+from filbert.cli.arguments import (
+    AsJson,
+    Columns,
+    MaxLoss,
+    ModelName,
+    OutFolder,
+    Overwrite,
+    Pooling,
+    columns_of,
+)
 from filbert.cli.output import metric_lines, print_json
 
 

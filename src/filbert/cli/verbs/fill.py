@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import AsJson, LoadFlags, Loading, OutFile, Separator, TextColumn
+from filbert.cli.arguments import STDIO, AsJson, LoadFlags, Loading, OutFile, Separator, TextColumn
 from filbert.cli.bulk import answer_texts
-from filbert.cli.flags import STDIO
 from filbert.cli.output import check_lines_file, print_json, print_table, refuse_own_source
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 import filbert
 from filbert.cli.arguments import (
+    STDIO,
     AsJson,
     Columns,
     Device,
@@ -17,8 +18,9 @@ from filbert.cli.arguments import (
     ModelName,
     TextColumn,
     TextFile,
+    columns_of,
+    typed_text,
 )
-from filbert.cli.flags import STDIO, columns_of, typed_text
 from filbert.cli.output import check_page, print_json, print_table, write_page
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable

@@ -34,7 +34,7 @@ def predict(
     keep_columns:
         columns of the file, between commas, that are copied into the answers, such as id,text.
     """
-    from filbert.cli.flags import columns_of
+    from filbert.cli.arguments import columns_of
     from filbert.cli.output import check_lines_file, warn_of_int8
     from filbert.train.options import names_of
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from filbert.cli.arguments import (
+    STDIO,
     AsJson,
     LoadFlags,
     Loading,
@@ -16,7 +17,6 @@ from filbert.cli.arguments import (
     TextFile,
 )
 from filbert.cli.bulk import answer_texts
-from filbert.cli.flags import STDIO
 from filbert.cli.output import check_lines_file, print_json, refuse_own_source
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError

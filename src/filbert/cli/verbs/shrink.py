@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from filbert.cli.arguments import AsJson, Columns, ModelName, OutFolder, Overwrite
-from filbert.cli.flags import columns_of
+from filbert.cli.arguments import AsJson, Columns, ModelName, OutFolder, Overwrite, columns_of
 from filbert.cli.output import print_json, print_table
 
 
