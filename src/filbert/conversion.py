@@ -111,29 +111,49 @@ def _write(
 ) -> dict[str, str]:
     """Write a Hugging Face folder, and return the SHA-256 of each file."""
     from_google = is_google(place)
-    length = checkpoint.config.max_tokens_per_sequence
+    converted = {
+        "from": portable(source),
+        "format": "google" if from_google else "huggingface",
+        "filbert": version("filbert"),
+        "notes": list(checkpoint.notes),
+    }
+    stored = {**(checkpoint.filbert or {}), "converted": converted}
     extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
+    write_folder(new, checkpoint, tokenizer, stored, source=place, extra=extra)
+    if not from_google and (place / "README.md").is_file():
+        shutil.copyfile(place / "README.md", new / "README.md")
+    files = sorted(path for path in new.rglob("*") if path.is_file())
+    return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}
+
+
+def write_folder(
+    new: Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    stored: dict[str, Any],
+    *,
+    source: Path,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Write a model that was made from another one, without a card.
+
+    Args:
+        new: The folder, which exists.
+        checkpoint: The model.
+        tokenizer: Its tokenizer.
+        stored: For filbert.json; digests of the weight files are added.
+        source: Folder of the original, whose sentence vectors are computed in the same way.
+        extra: Further entries of config.json.
+    """
+    length = checkpoint.config.max_tokens_per_sequence
     if tokenizer.max_length is None:
         tokenizer.max_length = length
-    digests = huggingface.write(checkpoint, new, extra=extra)
+    digests = huggingface.write(checkpoint, new, extra=extra or {})
     huggingface.write_tokenizer(tokenizer, checkpoint, new)
-    if not from_google and (place / "modules.json").is_file():
-        vectors = read_sentence_vectors(place, checkpoint.config.hidden_size)
+    if (source / "modules.json").is_file() and not is_google(source):
+        vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
         if vectors.max_length is None:
             vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
         write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
-    if not from_google and (place / "README.md").is_file():
-        shutil.copyfile(place / "README.md", new / "README.md")
-    content: dict[str, Any] = {
-        **(checkpoint.filbert or {}),
-        "converted": {
-            "from": portable(source),
-            "format": "google" if from_google else "huggingface",
-            "filbert": version("filbert"),
-            "notes": list(checkpoint.notes),
-        },
-        "files": {name: {"sha256": digest} for name, digest in digests.items()},
-    }
-    write_json(new / "filbert.json", content)
-    files = sorted(path for path in new.rglob("*") if path.is_file())
-    return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}
+    files = {name: {"sha256": digest} for name, digest in digests.items()}
+    write_json(new / "filbert.json", stored | {"files": files})

@@ -53,9 +53,7 @@ def evaluate_model(
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
     if predictor.task is None and has_masked_lm(predictor.model):
-        column = names.own("text")
-        metrics = text_metrics(predictor, path, text_column=column, max_length=max_length)
-        return _kept(metrics, {}, out)
+        return _kept(text_metrics(predictor, path, names.own("text"), max_length), {}, out)
     if predictor.task is None:
         raise ConfigError("This model has no task head to evaluate. Fine-tune it first.")
     task = predictor.task

@@ -11,18 +11,14 @@ from typing import Any
 
 import torch
 
-from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_layers
 from filbert.checkpoints.opening import find_model
-from filbert.checkpoints.sentence_transformers import (
-    read_sentence_vectors,
-    write_sentence_vectors,
-)
+from filbert.conversion import write_folder
 from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
-from filbert.files import replace_folder, write_json
+from filbert.files import portable, replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import cleaning_of
@@ -53,18 +49,15 @@ def shrink(
     Args:
         name: A folder, a checkpoint, a built-in name or a Hub id.
         out: Model folder; it appears when it is complete.
-        keep_layers: Numbers of the layers to keep, rising. They are removed before vocabulary
-            entries.
+        keep_layers: Numbers of the layers to keep, rising; others are removed before entries.
         vocabulary_from: Files with the text whose vocabulary is kept.
         names: The columns of the texts in these files.
 
     Returns:
-        The entry "shrunk" of filbert.json: "steps", each with its name, parameters and bytes, the
-        first being the original model.
+        The entry "shrunk" of filbert.json: "steps" with name, parameters and bytes, and more.
 
     Raises:
-        ConfigError: There is nothing to remove, or the model cannot be shrunk so.
-        InputError, FormatError: The model or a file is wrong.
+        ConfigError, InputError, FormatError: Options, the model or a file is wrong.
     """
     if "-" in vocabulary_from:
         raise ConfigError("Texts are read twice, so - cannot be one of them.")
@@ -90,14 +83,18 @@ def shrink(
         title = f"{facts['entries']:,} of {facts['entries_before']:,} entries"
         steps.append(_step(checkpoint, title) | facts)
     shrunk = {
-        "from": Path(name).name if Path(name).is_absolute() else name,
+        "from": portable(name),
         "filbert": version("filbert"),
         # File names without the machine's folders.
         "corpus": [{"file": Path(f).name, "sha256": file_digest(f)} for f in vocabulary_from],
         "steps": steps,
         "notes": list(checkpoint.notes),
     }
-    _save(out, checkpoint, tokenizer, source=find_model(name), stored=stored, facts=shrunk)
+    with replace_folder(out) as new:
+        content = {key: stored[key] for key in _KEPT if key in stored}
+        content |= {"filbert": version("filbert"), "shrunk": shrunk}
+        write_folder(new, checkpoint, tokenizer, content, source=find_model(name))
+        (new / "README.md").write_text(_card(find_model(name), shrunk), encoding="utf-8")
     return shrunk
 
 
@@ -177,47 +174,6 @@ def _step(checkpoint: Checkpoint, title: str) -> dict[str, Any]:
         "parameters": sum(tensor.numel() for tensor in tensors),
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
     }
-
-
-def _save(
-    out: Path,
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    *,
-    source: Path,
-    stored: Mapping[str, Any],
-    facts: dict[str, Any],
-) -> None:
-    """Write the model folder.
-
-    Args:
-        out: An old folder there is replaced if it is a model's.
-        checkpoint: The smaller model.
-        tokenizer: Its tokenizer.
-        source: Folder of the original; its sentence vectors and licence are inherited.
-        stored: The original's filbert.json.
-        facts: For "shrunk" in filbert.json, and for the card.
-    """
-    if tokenizer.max_length is None:
-        tokenizer.max_length = checkpoint.config.max_tokens_per_sequence
-    vectors = None
-    if (source / "modules.json").is_file():
-        vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
-        if vectors.max_length is None:
-            longest = checkpoint.config.max_tokens_per_sequence
-            vectors = replace(vectors, max_length=min(tokenizer.max_length, longest))
-    with replace_folder(out) as new:
-        digests = huggingface.write(checkpoint, new)
-        huggingface.write_tokenizer(tokenizer, checkpoint, new)
-        if vectors is not None:
-            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
-        content = {key: stored[key] for key in _KEPT if key in stored} | {
-            "filbert": version("filbert"),
-            "shrunk": facts,
-            "files": {name: {"sha256": digest} for name, digest in digests.items()},
-        }
-        write_json(new / "filbert.json", content)
-        (new / "README.md").write_text(_card(source, facts), encoding="utf-8")
 
 
 def _card(source: Path, facts: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ _SAMPLED_TOKENS = 4_096
 
 
 def text_metrics(
-    predictor: Predictor, path: str, *, text_column: str = "text", max_length: int | None = None
+    predictor: Predictor, path: str, text_column: str = "text", max_length: int | None = None
 ) -> dict[str, float]:
     """Measure a model on a text file, with 15 % of the tokens masked as in BERT, always the same.
 

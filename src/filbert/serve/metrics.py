@@ -39,6 +39,31 @@ _RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
+# By name without "filbert_": description, labels, and the buckets of histograms.
+_COUNTERS = {
+    "requests": ("Finished requests; 499: disconnected.", ("method", "route", "status")),
+    "tokens": ("Tokens read by the model.", ("model",)),
+    "dropped_rows": ("Queued sequences of cancelled requests.", ("model",)),
+}
+_GAUGES = {
+    "requests_in_flight": ("Requests being answered.", ()),
+    "queue_rows": ("Sequences waiting in the queue.", ("model",)),
+    "queue_tokens": ("Tokens waiting in the queue.", ("model",)),
+    "memory_bytes": ("Resident memory of the server's processes.", ()),
+    "gpu_memory_bytes": ("GPU memory reserved for the models.", ()),
+    "workers": ("Processes that answer requests.", ()),
+}
+_HISTOGRAMS = {
+    "request_duration_seconds": ("From request to answer.", ("method", "route"), _SECONDS),
+    "tokenization_seconds": ("Tokenisation of one request.", ("model",), _SECONDS),
+    "request_tokens": ("Tokens of one request.", ("model",), _TOKENS),
+    "queue_seconds": ("Waiting time of one request in the queue.", ("model",), _SECONDS),
+    "inference_seconds": ("Forward pass of one batch.", ("model",), _SECONDS),
+    "batch_rows": ("Sequences in a batch.", ("model",), _ROWS),
+    "batch_tokens": ("Tokens in a batch.", ("model",), _TOKENS),
+    "batch_fill_ratio": ("Tokens in a batch / max_batch_tokens.", ("model",), _RATIOS),
+}
+
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -53,49 +78,22 @@ class Metrics:
         self._waiting: Mapping[str, Callable[[], tuple[int, int]]] = {}
         self._gpu_bytes: Callable[[], int] | None = None
         self._registry = registry = CollectorRegistry()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"filbert_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(
+        self._counters = {
+            name: Counter(f"filbert_{name}", text, labels, registry=registry)
+            for name, (text, labels) in _COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(
                 f"filbert_{name}", text, labels, registry=registry, multiprocess_mode="livesum"
             )
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"filbert_{name}", text, labels, registry=registry, buckets=buckets)
-
-        self._requests = counter(
-            "requests", "Finished requests; 499: disconnected.", "method", "route", "status"
-        )
-        self._request_seconds = histogram(
-            "request_duration_seconds", "From request to answer.", _SECONDS, "method", "route"
-        )
-        self.in_flight = gauge("requests_in_flight", "Requests being answered.")
-        self._tokenization = histogram(
-            "tokenization_seconds", "Tokenisation of one request.", _SECONDS, "model"
-        )
-        self._request_tokens = histogram(
-            "request_tokens", "Tokens of one request.", _TOKENS, "model"
-        )
-        self._queue_seconds = histogram(
-            "queue_seconds", "Waiting time of one request in the queue.", _SECONDS, "model"
-        )
-        self._inference = histogram(
-            "inference_seconds", "Forward pass of one batch.", _SECONDS, "model"
-        )
-        self._batch_rows = histogram("batch_rows", "Sequences in a batch.", _ROWS, "model")
-        self._batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _TOKENS, "model")
-        self._batch_fill = histogram(
-            "batch_fill_ratio", "Tokens in a batch / max_batch_tokens.", _RATIOS, "model"
-        )
-        self._tokens = counter("tokens", "Tokens read by the model.", "model")
-        self._dropped = counter("dropped_rows", "Queued sequences of cancelled requests.", "model")
-        self._queue_rows = gauge("queue_rows", "Sequences waiting in the queue.", "model")
-        self._queue_tokens = gauge("queue_tokens", "Tokens waiting in the queue.", "model")
-        self._memory = gauge("memory_bytes", "Resident memory of the server's processes.")
-        self._gpu_memory = gauge("gpu_memory_bytes", "GPU memory reserved for the models.")
-        gauge("workers", "Processes that answer requests.").set(1)
+            for name, (text, labels) in _GAUGES.items()
+        }
+        self._histograms = {
+            name: Histogram(f"filbert_{name}", text, labels, registry=registry, buckets=buckets)
+            for name, (text, labels, buckets) in _HISTOGRAMS.items()
+        }
+        self.in_flight = self._gauges["requests_in_flight"]
+        self._gauges["workers"].set(1)
 
     def watch(
         self,
@@ -113,27 +111,27 @@ class Metrics:
     def request_finished(self, method: str, route: str, *, status: int, seconds: float) -> None:
         """Count a finished request. `route` is the declared path, not the one that was sent."""
         method = method if method in _METHODS else "other"
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        self._counters["requests"].labels(method, route, str(status)).inc()
+        self._histograms["request_duration_seconds"].labels(method, route).observe(seconds)
 
     def answered(self, model: str, *, tokenization: float, queue: float, tokens: int) -> None:
         """Count a request that a model answered: seconds of two stages, and its tokens."""
-        self._tokenization.labels(model).observe(tokenization)
-        self._queue_seconds.labels(model).observe(queue)
-        self._request_tokens.labels(model).observe(tokens)
+        self._histograms["tokenization_seconds"].labels(model).observe(tokenization)
+        self._histograms["queue_seconds"].labels(model).observe(queue)
+        self._histograms["request_tokens"].labels(model).observe(tokens)
 
     def batch(self, model: str, *, rows: int, tokens: int, capacity: int, seconds: float) -> None:
         """Count a forward pass; `capacity` is the most tokens of a batch."""
-        self._batch_rows.labels(model).observe(rows)
-        self._batch_tokens.labels(model).observe(tokens)
-        self._batch_fill.labels(model).observe(tokens / capacity)
-        self._inference.labels(model).observe(seconds)
-        self._tokens.labels(model).inc(tokens)
+        self._histograms["batch_rows"].labels(model).observe(rows)
+        self._histograms["batch_tokens"].labels(model).observe(tokens)
+        self._histograms["batch_fill_ratio"].labels(model).observe(tokens / capacity)
+        self._histograms["inference_seconds"].labels(model).observe(seconds)
+        self._counters["tokens"].labels(model).inc(tokens)
         self._set_gauges()
 
     def dropped(self, model: str, rows: int) -> None:
         """Count queued sequences that were dropped because their request was cancelled."""
-        self._dropped.labels(model).inc(rows)
+        self._counters["dropped_rows"].labels(model).inc(rows)
         self._set_gauges()
 
     def exposition(self) -> bytes:
@@ -155,10 +153,10 @@ class Metrics:
         """Update the gauges after every batch, because another process may be asked for them."""
         for model, waiting in self._waiting.items():
             rows, tokens = waiting()
-            self._queue_rows.labels(model).set(rows)
-            self._queue_tokens.labels(model).set(tokens)
+            self._gauges["queue_rows"].labels(model).set(rows)
+            self._gauges["queue_tokens"].labels(model).set(tokens)
         with suppress(OSError):
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-            self._memory.set(pages * os.sysconf("SC_PAGE_SIZE"))
+            self._gauges["memory_bytes"].set(pages * os.sysconf("SC_PAGE_SIZE"))
         if self._gpu_bytes is not None:
-            self._gpu_memory.set(self._gpu_bytes())
+            self._gauges["gpu_memory_bytes"].set(self._gpu_bytes())

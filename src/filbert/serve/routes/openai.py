@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
-from filbert.serve.routes.tei import as_list, first_dimensions
+from filbert.serve.routes.tei import first_dimensions
 from filbert.serve.schema import EmbeddingsRequest, EncodeRequest, OpenAIErrorReply
 from filbert.text.tokenizer import Tokenizer
 
@@ -32,9 +32,7 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     """Vectors of unit length. Token ids may include the special tokens."""
     # With one model any name is accepted, so that clients of other servers need no change.
     name = body.model if len(call.engines) > 1 else None
-    engine = call.engines.find(name, "embed")
-    inputs = as_list(body.input)
-    call.check(inputs, "input")
+    engine, inputs = call.start(name, "embed", body.input, "input")
     # Unit length comes after the choice of dimensions.
     results = await call.run(engine, "embed", inputs, normalize=body.dimensions is None)
     max_length = engine.predictor.max_length
@@ -73,9 +71,7 @@ def _entry(name: str) -> dict[str, Any]:
 @router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
 async def encode(body: EncodeRequest, call: Caller) -> Response:
     """Vectors of texts or of lists of tokens, pooled as the model's folder says."""
-    engine = call.engines.find(body.model, "embed")
-    call.check(body.texts, "texts")
-    inputs: list[Any] = list(body.texts)
+    engine, inputs = call.start(body.model, "embed", body.texts, "texts")
     if body.is_tokenized != isinstance(inputs[0], list):
         raise Refusal(422, "`texts` has lists of tokens if `is_tokenized`, otherwise texts.")
     if body.is_tokenized:

@@ -14,7 +14,6 @@ from filbert.inspect.attention import layers_and_heads
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts, refuse_size
-from filbert.serve.routes.tei import as_list
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
 from filbert.tasks.base import cleaning_of
 from filbert.text.masks import mask_spans
@@ -36,8 +35,7 @@ _NUM_BEST = 5
 @router.post("/fill", **documented("Words for masks", tag=_TAG))
 async def fill(body: FillRequest, call: Caller) -> Response:
     """Candidates for every [MASK], best first."""
-    engine, texts = call.engines.find(body.model, "fill"), as_list(body.inputs)
-    call.check(texts, "inputs")
+    engine, texts = call.start(body.model, "fill", body.inputs)
     # Every candidate comes with the whole text.
     masks = [len(mask_spans(text, engine.predictor.tokenizer)) for text in texts]
     refuse_size(body.top * sum(n * len(text) for n, text in zip(masks, texts, strict=True)))
@@ -50,8 +48,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
 @router.post("/tag", **documented("Tags and entities", tag=_TAG))
 async def tag(body: TagRequest, call: Caller) -> Response:
     """One tag for every word of a text of any length, and the entities that they form."""
-    engine, texts = call.engines.find(body.model, "tag"), as_list(body.inputs)
-    call.check(texts, "inputs")
+    engine, texts = call.start(body.model, "tag", body.inputs)
     results = await call.run(engine, "predict", texts)
     single = isinstance(body.inputs, str)
     return await call.reply([result.value for result in results.items], results, single=single)
@@ -60,9 +57,8 @@ async def tag(body: TagRequest, call: Caller) -> Response:
 @router.post("/answer", **documented("The best answer", tag=_TAG))
 async def answer(body: AnswerRequest, call: Caller) -> Response:
     """The best answer in one of the documents, which are read in full."""
-    engine, documents = call.engines.find(body.model, "answer"), as_list(body.context)
     call.check([body.question], "question")
-    call.check(documents, "context")
+    engine, documents = call.start(body.model, "answer", body.context, "context")
     items = [{"question": body.question, "context": text} for text in documents]
     results = await call.run(engine, "predict", items)
     ranked = rank_answers([result.value for result in results.items])

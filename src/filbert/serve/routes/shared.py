@@ -56,6 +56,22 @@ class Call:
         self.settings: Settings = request.app.state.settings
         self._started = time.perf_counter()
 
+    def start(
+        self, model: str | None, ability: str, inputs: Any, name: str = "inputs"
+    ) -> tuple[Engine, list[Any]]:
+        """The engine for a request, and its inputs as a list.
+
+        One text or one list of token ids is a list of one input.
+
+        Raises:
+            Refusal: 404 or 424, no such engine; 400 or 413, see `check`.
+        """
+        engine = self.engines.find(model, ability)
+        single = isinstance(inputs, str) or (inputs and all(isinstance(i, int) for i in inputs))
+        texts = [inputs] if single else list(inputs)
+        self.check(texts, name)
+        return engine, texts
+
     async def run(
         self, engine: Engine, kind: str, inputs: Sequence[Any], **options: Any
     ) -> Results:

@@ -50,8 +50,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
     options: dict[str, Any] = {"normalize": body.normalize and body.dimensions is None}
     options |= {} if body.pooling is None else {"pooling": body.pooling}
     options |= {} if body.layers is None else {"layers": tuple(body.layers)}
-    engine, texts = call.engines.find(body.model, "embed"), as_list(body.inputs)
-    call.check(texts, "inputs")
+    engine, texts = call.start(body.model, "embed", body.inputs)
     results = await _vectors(call, engine, texts, body, **options)
     vectors = [result.value for result in results.items]
     if body.dimensions is not None:
@@ -62,8 +61,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
 @router.post("/embed_all", **documented("One matrix per text", tag=_TAG))
 async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     """One vector per token of the last layer, special tokens included."""
-    engine, texts = call.engines.find(body.model, "embed"), as_list(body.inputs)
-    call.check(texts, "inputs")
+    engine, texts = call.start(body.model, "embed", body.inputs)
     # Refuse before the model runs what would be too large.
     bytes_per_token = engine.predictor.vector_size("none") * _BYTES_PER_NUMBER
     most = shared.MAX_RESPONSE_BYTES // bytes_per_token
@@ -135,8 +133,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
 @router.post("/tokenize", **documented("Tokens of each text", tag=_TAG))
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
     """Every token with its place in the text; nothing is cut."""
-    engine, texts = call.engines.find(body.model, "tokenize"), as_list(body.inputs)
-    call.check(texts, "inputs")
+    engine, texts = call.start(body.model, "tokenize", body.inputs)
     texts = [prompted(engine, body.prompt_name, text) for text in texts]
 
     def write() -> bytes:
@@ -154,11 +151,8 @@ async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
 @router.post("/decode", **documented("One text per list of ids", tag=_TAG))
 async def decode(body: DecodeRequest, call: Caller) -> Response:
     """The text of each list of token ids."""
-    engine = call.engines.find(body.model, "tokenize")
+    engine, lists = call.start(body.model, "tokenize", body.ids, "ids")
     tokenizer, skip = engine.predictor.tokenizer, body.skip_special_tokens
-    nested = all(isinstance(part, list) for part in body.ids)
-    lists: list[Any] = list(body.ids) if nested else [body.ids]
-    call.check(lists, "ids")
 
     def write() -> bytes:
         texts, size = [], 0
@@ -170,12 +164,6 @@ async def decode(body: DecodeRequest, call: Caller) -> Response:
         return to_json(texts)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
-
-
-def as_list(inputs: Any) -> list[Any]:
-    """One text, or one list of token ids, as a list of inputs."""
-    single = isinstance(inputs, str) or (inputs and all(isinstance(i, int) for i in inputs))
-    return [inputs] if single else list(inputs)
 
 
 def first_dimensions(
