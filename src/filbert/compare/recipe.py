@@ -485,36 +485,4 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
     choose_device(options.get("device"))
     if named is not None:
         read_checkpoint(find_model(str(named))).config.check_max_length(length)
-
-
-def _check_fitted(kind: str, options: dict[str, Any], own: Collection[str]) -> None:
-    """Check the options of a linear model or a BiGRU, and find its word vectors."""
-    for name in options.keys() & _NUMBERS.keys():
-        value, (number, least) = options[name], _NUMBERS[name]
-        if value is None and DEFAULTS[kind][name] is None:
-            continue
-        if number is int and (type(value) is not int or value < least):
-            raise ConfigError(f"{name} is {value!r}; it must be a whole number from {least:g}.")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number is float and not (is_number and least < value < math.inf):
-            raise ConfigError(f"{name} is {value!r}; give a finite number above {least:g}.")
-    dropout = options.get("dropout", 0)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ConfigError(f"dropout is {dropout!r}; it must be in [0, 1).")
-    path = options.get("vectors")
-    if path is not None:
-        if kind == "static" and options["model"] is not None:
-            raise ConfigError("vectors and model both name the word vectors; give one of them.")
-        if not isinstance(path, str) or not Path(path).is_file():
-            raise InputError(f"vectors: there is no file {path}.")
-        if kind == "bigru":
-            from filbert.data.word_vectors import vector_dimension
-
-            if "dim" in own:
-                raise ConfigError("vectors has the dimension; leave dim out.")
-            options["dim"] = vector_dimension(path)
-    elif kind == "static":
-        from filbert.checkpoints.opening import find_model
-
-        options["model"] = options["model"] or "minilm"
-        find_model(str(options["model"]))
+    return options
