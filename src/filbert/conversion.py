@@ -11,13 +11,9 @@ from typing import Any
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
-from filbert.checkpoints.sentence_transformers import (
-    read_sentence_vectors,
-    write_sentence_vectors,
-)
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
-from filbert.files import check_target, portable, replace_folder, sha256_of, write_json
+from filbert.files import check_target, portable, replace_folder, sha256_of
 from filbert.inference.predictor import Predictor
 from filbert.onnx_export import choose_float_layers
 from filbert.text.tokenizer import Tokenizer
@@ -119,41 +115,8 @@ def _write(
     }
     stored = {**(checkpoint.filbert or {}), "converted": converted}
     extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
-    write_folder(new, checkpoint, tokenizer, stored, source=place, extra=extra)
+    huggingface.write_folder(new, checkpoint, tokenizer, stored, source=place, extra=extra)
     if not from_google and (place / "README.md").is_file():
         shutil.copyfile(place / "README.md", new / "README.md")
     files = sorted(path for path in new.rglob("*") if path.is_file())
     return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}
-
-
-def write_folder(
-    new: Path,
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    stored: dict[str, Any],
-    *,
-    source: Path,
-    extra: dict[str, Any] | None = None,
-) -> None:
-    """Write a model that was made from another one, without a card.
-
-    Args:
-        new: The folder, which exists.
-        checkpoint: The model.
-        tokenizer: Its tokenizer.
-        stored: For filbert.json; digests of the weight files are added.
-        source: Folder of the original, whose sentence vectors are computed in the same way.
-        extra: Further entries of config.json.
-    """
-    length = checkpoint.config.max_tokens_per_sequence
-    if tokenizer.max_length is None:
-        tokenizer.max_length = length
-    digests = huggingface.write(checkpoint, new, extra=extra or {})
-    huggingface.write_tokenizer(tokenizer, checkpoint, new)
-    if (source / "modules.json").is_file() and not is_google(source):
-        vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
-        if vectors.max_length is None:
-            vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
-        write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
-    files = {name: {"sha256": digest} for name, digest in digests.items()}
-    write_json(new / "filbert.json", stored | {"files": files})

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_layers
 from filbert.checkpoints.opening import find_model
-from filbert.conversion import write_folder
 from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
@@ -93,7 +93,7 @@ def shrink(
     with replace_folder(out) as new:
         content = {key: stored[key] for key in _KEPT if key in stored}
         content |= {"filbert": version("filbert"), "shrunk": shrunk}
-        write_folder(new, checkpoint, tokenizer, content, source=find_model(name))
+        huggingface.write_folder(new, checkpoint, tokenizer, content, source=find_model(name))
         (new / "README.md").write_text(_card(find_model(name), shrunk), encoding="utf-8")
     return shrunk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple
@@ -28,7 +28,12 @@ from filbert.checkpoints.config_json import (
     unprintable,
 )
 from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, Family
-from filbert.checkpoints.sentence_transformers import ModelFolder, opened
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    opened,
+    read_sentence_vectors,
+    write_sentence_vectors,
+)
 from filbert.checkpoints.weights import (
     MAX_SHARD_BYTES,
     Weights,
@@ -39,7 +44,7 @@ from filbert.checkpoints.weights import (
     weight_files,
 )
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import MAX_JSON_BYTES, read_json, replace_files, sha256_of
+from filbert.files import MAX_JSON_BYTES, read_json, replace_files, sha256_of, write_json
 from filbert.model.config import EncoderConfig
 from filbert.text.spiece import Convention, PieceOrder
 from filbert.text.spiece import read_json as read_settings_file
@@ -660,3 +665,36 @@ def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) 
     """Save a tokenizer for a model; token types are switched off if the model has none."""
     has_none = checkpoint.config.embeddings.token_types == 0
     tokenizer.save(folder, token_type_ids=False if has_none else None)
+
+
+def write_folder(
+    new: Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    stored: Mapping[str, Any],
+    *,
+    source: Path,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model that was made from another one, without a card.
+
+    Args:
+        new: The folder, which exists.
+        checkpoint: The model.
+        tokenizer: Its tokenizer.
+        stored: For filbert.json; digests of the weight files are added.
+        source: Folder of the original, whose sentence vectors are computed in the same way.
+        extra: Further entries of config.json.
+    """
+    length = checkpoint.config.max_tokens_per_sequence
+    if tokenizer.max_length is None:
+        tokenizer.max_length = length
+    digests = write(checkpoint, new, extra=extra)
+    write_tokenizer(tokenizer, checkpoint, new)
+    if (source / "modules.json").is_file():
+        vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
+        if vectors.max_length is None:
+            vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
+        write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+    files = {name: {"sha256": digest} for name, digest in digests.items()}
+    write_json(new / "filbert.json", {**stored, "files": files})

@@ -457,14 +457,13 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
     Returns:
         The options, with the defaults of a kind that `finetune` and `distill` do not train.
     """
-    from filbert.checkpoints.opening import find_model, read_checkpoint
-    from filbert.model.precision import choose_device
-
     if kind not in TRAINED:
         options = flat(from_flat(KINDS[kind], options))
         if options.get("vectors") is not None and not Path(options["vectors"]).is_file():
             raise InputError(f"vectors: there is no file {options['vectors']}.")
         if kind == "static" and options["vectors"] is None:
+            from filbert.checkpoints.opening import find_model
+
             options["model"] = options["model"] or "minilm"
             find_model(options["model"])
         return options
@@ -482,6 +481,11 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
             )
         if named is None and source is not None:
             named = source.options.get("model") or source.options.get("student")
+
+    # After the options, because importing torch is slow.
+    from filbert.checkpoints.opening import find_model, read_checkpoint
+    from filbert.model.precision import choose_device
+
     choose_device(options.get("device"))
     if named is not None:
         read_checkpoint(find_model(str(named))).config.check_max_length(length)
