@@ -121,6 +121,14 @@ def test_a_stored_length_that_the_model_does_not_serve_is_refused(folder, length
         Predictor.load(folder)
 
 
+@pytest.mark.parametrize("length", [2, 65, True])
+def test_a_config_refuses_a_length_without_positions(film_run, length):
+    config = film_run.model.model.config
+    config.check_max_length(None), config.check_max_length(64)
+    with pytest.raises(filbert.ConfigError, match=r"not in 3\.\.64"):
+        config.check_max_length(length)
+
+
 def test_a_single_output_means_regression_and_is_not_called_a_label(tiny_model, tmp_path):
     checkpoint = with_new_head(huggingface.read(tiny_model), "sequence", labels=("LABEL_0",))
     shutil.copytree(tiny_model, tmp_path / "cross")
