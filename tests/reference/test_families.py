@@ -485,6 +485,30 @@ def test_a_folder_as_its_authors_published_it_is_the_same_model(
     assert all(torch.equal(again.tensors[name], t) for name, t in same.tensors.items())
 
 
+def test_biases_that_old_files_lack_are_zeros_and_task_adapters_are_left_out(
+    root: Path, tmp_path: Path
+) -> None:
+    for family in ("nomic_bert", "jina_embeddings_v3"):
+        _, folder = judge_and_folder(family, "masked_lm", root)
+        place = rewritten(folder, tmp_path / family, {}, {})
+        tensors = load_file(place / "model.safetensors")
+        if family == "nomic_bert":
+            gone = ("cls.predictions.bias", "cls.predictions.transform.dense.bias")
+            tensors = {name: tensor for name, tensor in tensors.items() if name not in gone}
+        else:
+            layer = "roberta.encoder.layers.0.mlp.fc1.parametrizations.weight.0"
+            tensors |= {f"{layer}.lora_{x}": torch.zeros(2, 4, 48) for x in "AB"}
+        save_file(tensors, place / "model.safetensors")
+        read, whole = huggingface.read(place), huggingface.read(folder)
+        assert read.tensors.keys() == whole.tensors.keys()
+        changed = {n for n, t in whole.tensors.items() if not torch.equal(read.tensors[n], t)}
+        if family == "nomic_bert":
+            assert changed == {"head.bias", "head.transform.bias"} and len(read.notes) == 2
+            assert not any(read.tensors[name].any() for name in changed)
+        else:
+            assert not changed and "2 tensors of task adapters" in read.notes[0]
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "says"),
     [
