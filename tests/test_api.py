@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas
+import polars
 import pytest
 
 import filbert
@@ -73,6 +75,9 @@ def test_one_item_gets_one_answer_and_many_get_a_list(film_run, masked_lm):
     both = model.predict(texts)
     assert model.predict("good")["label"] == both[0]["label"]
     assert model.predict(iter(texts)) == both
+    for library in (pandas, polars):
+        table = library.DataFrame({"text": texts})
+        assert model.predict(table["text"]) == model.predict(table) == both
     assert filbert.embed(model, "good").shape == (32,)
     filled = filbert.fill(masked_lm, "the [MASK]", top=1)
     assert filbert.fill(masked_lm, ["the [MASK]"], top=1) == [filled]

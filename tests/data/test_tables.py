@@ -5,6 +5,8 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pytest
 
@@ -12,16 +14,6 @@ from filbert.data.tables import as_data_frame, as_files, items_of
 from filbert.errors import ConfigError, InputError
 
 ROWS = [{"text": "good", "label": 1}, {"text": "bad", "label": None}]
-
-
-class Frame:
-    """The part of a pandas DataFrame that is used."""
-
-    columns = ("text", "label")
-
-    def to_dict(self, orient):
-        assert orient == "records"
-        return [{"text": "good", "label": np.float64(1)}, {"text": "bad", "label": float("nan")}]
 
 
 def written(rows):
@@ -39,22 +31,27 @@ def written(rows):
         iter(ROWS),
         {"text": ["good", "bad"], "label": np.array([1, np.nan])},
         pa.table({"text": ["good", "bad"], "label": [1, None]}),
-        Frame(),
+        pandas.DataFrame(ROWS),
+        polars.DataFrame(ROWS),
     ],
-    ids=["list", "iterator", "columns", "arrow", "pandas"],
+    ids=["list", "iterator", "columns", "arrow", "pandas", "polars"],
 )
 def test_a_table_becomes_one_line_of_json_for_each_row(rows):
     assert written(rows) == ROWS
-    assert list(items_of(Frame()))[0]["text"] == "good"
 
 
-def test_real_data_frames_become_rows():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"text": ["good", "bad"], "label": [1, None]})
-    assert written(frame) == ROWS
-    shown = as_data_frame([{"label": "pos", "scores": {"pos": 1.0}}], frame.index[1:])
-    assert shown.to_dict("records") == [{"label": "pos", "score_pos": 1.0}]
-    assert list(shown.index) == [1]
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_the_items_of_a_frame_are_its_rows_and_those_of_a_column_its_values(library):
+    frame = library.DataFrame(ROWS)
+    assert [row["text"] for row in items_of(frame)] == ["good", "bad"]
+    assert list(items_of(frame["text"])) == ["good", "bad"]
+
+
+def test_answers_become_a_frame_with_the_index_of_the_rows():
+    index = pandas.DataFrame(ROWS).index[1:]
+    answers = as_data_frame([{"label": "pos", "scores": {"pos": 1.0}}], index)
+    assert answers.to_dict("records") == [{"label": "pos", "score_pos": 1.0}]
+    assert list(answers.index) == [1]
 
 
 def test_values_of_numpy_and_dates_become_json():

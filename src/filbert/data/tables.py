@@ -66,8 +66,8 @@ def _is_plain_option(value: Any) -> bool:
 
 def items_of(values: Any) -> Iterable[Any]:
     """Return what a model answers one by one: a DataFrame is its rows, all else its items."""
-    is_table = hasattr(values, "__arrow_c_stream__") or hasattr(values, "columns")
-    return records(values) if is_table else values
+    # A column has an Arrow stream, too, in pandas 3 and polars.
+    return records(values) if hasattr(values, "columns") else values
 
 
 def records(rows: Any, name: str = "data") -> Iterator[Mapping[str, Any]]:
@@ -77,9 +77,7 @@ def records(rows: Any, name: str = "data") -> Iterator[Mapping[str, Any]]:
         InputError: It is no table, or its columns differ in length.
     """
     items: Any = rows
-    if hasattr(rows, "to_dict") and hasattr(
-        rows, "columns"
-    ):  # pandas, whose cells may be of any type
+    if hasattr(rows, "itertuples"):  # pandas, whose cells may be of any type
         items = rows.to_dict("records")
     elif hasattr(rows, "__arrow_c_stream__"):  # pyarrow, polars
         import pyarrow
