@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -128,35 +126,6 @@ def plain_logarithm(axis: Axis, low: float, high: float) -> None:
     axis.set_major_locator(LogLocator(10, subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def draw_cells(axes: Axes, values: np.ndarray, texts: np.ndarray | None, *, size: float) -> None:
-    """Draw a matrix as coloured cells with white borders.
-
-    Args:
-        axes: Where to draw.
-        values: float (R, C), in [0, 1].
-        texts: str (R, C) to be written in the cells, or None.
-        size: Font size.
-    """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    colors = LinearSegmentedColormap.from_list("filbert", BLUES)
-    axes.imshow(values, cmap=colors, vmin=0, vmax=1, aspect="auto")
-    if texts is not None:
-        for (row, column), text in np.ndenumerate(texts):
-            axes.text(
-                column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
-                color="white" if values[row, column] > 0.6 else INK,
-            )  # fmt: skip
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    num_rows, num_columns = values.shape
-    axes.grid(False)
-    axes.set_xticks(np.arange(num_columns + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(num_rows + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=2 if max(values.shape) <= 12 else 0.5)
-    axes.tick_params(which="minor", length=0)
 
 
 def plain(name: object, longest: int = 28) -> str:

@@ -22,7 +22,7 @@ from filbert.files import read_json
 from filbert.report import numbers, plots
 from filbert.report.folder import read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
-from filbert.report.plots import Estimate, Ranking, Style
+from filbert.report.plots import Ranking, Style
 from filbert.report.render import (
     Cell,
     Section,
@@ -256,8 +256,8 @@ def ranking(study: StudyFiles) -> Section:
     """The metrics of all contestants with intervals; the deciding one as a plot."""
     (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
     estimates = [
-        Estimate(one["name"], study.styles[one["name"]], value, *_ends(one["test"][key]),
-                 [seed for seed in one["test"][key]["seeds"] if seed is not None])
+        (one["name"], study.styles[one["name"]], value, _ends(one["test"][key]),
+         [seed for seed in one["test"][key]["seeds"] if seed is not None])
         for one in measured if (value := study.value(one)) is not None
     ]  # fmt: skip
     caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."

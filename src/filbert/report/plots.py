@@ -263,15 +263,24 @@ def confusion_plot(counts: np.ndarray, labels: Sequence[str]) -> Figure:
 
 def draw_confusion(axes: Axes, counts: np.ndarray, *, size: float) -> None:
     """Draw the cells of a confusion matrix; colours are shares of the gold label."""
+    from matplotlib.colors import LinearSegmentedColormap
+
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    texts = None
-    if len(counts) <= MOST_LABELS_WITH_NUMBERS:
-        texts = np.array([[f"{n:,}" for n in row] for row in counts.tolist()], dtype=object)
-        if len(counts) <= 4:
-            texts += np.array(
-                [[f"\n{100 * n:.1f} %" for n in row] for row in shares.tolist()], object
-            )
-    canvas.draw_cells(axes, shares, texts, size=size)
+    colors, num = LinearSegmentedColormap.from_list("filbert", canvas.BLUES), len(counts)
+    axes.imshow(shares, cmap=colors, vmin=0, vmax=1, aspect="auto")
+    for (row, column), share in np.ndenumerate(shares if num <= MOST_LABELS_WITH_NUMBERS else []):
+        text = f"{counts[row, column]:,}" + (f"\n{100 * share:.1f} %" if num <= 4 else "")
+        axes.text(
+            column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
+            color="white" if share > 0.6 else canvas.INK,
+        )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.grid(False)
+    axes.set_xticks(np.arange(num + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(num + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=2 if num <= 12 else 0.5)
+    axes.tick_params(which="minor", length=0)
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin], *, ylabel: str) -> Figure:
@@ -344,29 +353,19 @@ class Style:
         return cls(colors[at], markers[(at + reuse) % len(markers)], line)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A metric of a model: its value, the ends of its interval, and the values of all seeds."""
-
-    name: str
-    style: Style
-    value: float
-    low: float | None
-    high: float | None
-    seeds: Sequence[float]
-
-
-def interval_plot(estimates: Sequence[Estimate], heading: str) -> Figure:
-    """A row for each model, the first on top: value, interval and seeds (small dots)."""
-    height = 0.75 + 0.27 * len(estimates)
-    figure, axes = canvas.new_figure(heading, "", height=height, grid="x")
-    for place, one in enumerate(reversed(estimates)):
-        color = one.style.color
-        if one.low is not None and one.high is not None:
-            axes.plot([one.low, one.high], [place] * 2, color=color, linewidth=3.4, alpha=0.55)
-        axes.plot(one.seeds, [place] * len(one.seeds), "o", color=canvas.QUIET, markersize=2.4)
-        axes.plot([one.value], [place], one.style.marker, color=color, markersize=6.5)
-    names = [canvas.plain(one.name, 22) for one in reversed(estimates)]
+def interval_plot(
+    models: Sequence[tuple[str, Style, float, Sequence[float | None], Sequence[float]]],
+    heading: str,
+) -> Figure:
+    """A row for each model, the first on top: name, style, value, interval, and seeds (dots)."""
+    figure, axes = canvas.new_figure(heading, "", height=0.75 + 0.27 * len(models), grid="x")
+    for place, (_, style, value, interval, seeds) in enumerate(reversed(models)):
+        if None not in interval:
+            ends: Any = interval
+            axes.plot(ends, [place] * 2, color=style.color, linewidth=3.4, alpha=0.55)
+        axes.plot(seeds, [place] * len(seeds), "o", color=canvas.QUIET, markersize=2.4)
+        axes.plot([value], [place], style.marker, color=style.color, markersize=6.5)
+    names = [canvas.plain(name, 22) for name, *_ in reversed(models)]
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", labelcolor=canvas.INK)
     axes.set_ylim(-0.6, len(names) - 0.4)

@@ -178,13 +178,7 @@ def calibrated(folder: RunFolder) -> Section | None:
         f"{numbers.metric(error)} (15 bins)."
     )
     figures = {"reliability": (plots.reliability_plot(bins, ylabel=canvas.plain(meaning)), caption)}
-    lines = [
-        [f"{b.lower:.2f} – {b.upper:.2f}", numbers.count(b.num_rows), numbers.metric(b.confidence),
-         numbers.metric(b.frequency)]
-        for b in bins if b.num_rows
-    ]  # fmt: skip
-    table = Table(["score", "rows", "mean score", meaning], lines)
-    return section("Calibration", num_rows(folder), gallery(folder.path, figures, table))
+    return section("Calibration", num_rows(folder), gallery(folder.path, figures))
 
 
 def _values(scores: Any) -> list[float]:

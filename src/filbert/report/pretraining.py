@@ -46,22 +46,18 @@ def headline_facts(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def results(folder: RunFolder) -> Section | None:
-    """Every metric on held-out text: the first, the best and the last value, and the teacher's."""
+    """Every metric on held-out text, and the teacher's."""
     metrics, teacher = dev_metrics(folder), teacher_metrics(folder)
-    history = [line["metrics"] for line in folder.evaluations]
-    order = [*PRETRAINING_METRICS, *metrics]
-    keys = [key for key in dict.fromkeys(order) if isinstance(metrics.get(key), float)]
+    keys = [key for key in dict.fromkeys([*PRETRAINING_METRICS, *metrics])
+            if isinstance(metrics.get(key), float)]  # fmt: skip
     if not keys:
         return None
     rows = []
     for key in keys:
-        known = [one[key] for one in history if one.get(key) is not None]
-        best = (max if key.endswith("accuracy") else min)(known, default=None)
-        values = [next(iter(known), None), best, metrics[key]]
-        values += [teacher.get(key)] if teacher else []
         name = PRETRAINING_METRICS.get(key, (key.replace("_", " "), False))[0]
-        rows.append([name, *(_metric(key, value) for value in values)])
-    head = ["on the held-out text", "first", "best", "last", *(["teacher"] if teacher else [])]
+        rows.append([name, _metric(key, metrics[key])])
+        rows[-1] += [_metric(key, teacher.get(key))] if teacher else []
+    head = ["on the held-out text", "model", *(["teacher"] if teacher else [])]
     return section(
         "Results",
         Table(head, rows),
