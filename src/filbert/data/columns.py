@@ -13,7 +13,7 @@ from typing import Any
 
 from filbert.data.labels import Merge
 from filbert.data.records import WITH_COLUMNS, Row, column_names, read_rows
-from filbert.data.streams import OnError, shown, suffix_of
+from filbert.data.streams import OnError, name_of, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are looked at to recognise columns.
@@ -321,6 +321,6 @@ def _unclear(
         flags.append(f"--{role}-column {shlex.quote(names[0]) if names else 'NAME'}")
     columns = ", ".join(printable(name, 30) for name in known[:20])
     return InputError(
-        f"{shown(path)}: the columns are {columns}; {' and '.join(problems)}. Name them, as in "
+        f"{name_of(path)}: the columns are {columns}; {' and '.join(problems)}. Name them, as in "
         f"{' '.join(flags)}."
     )

@@ -21,8 +21,8 @@ from filbert.data.streams import (
     BadRowReporter,
     Lines,
     OnError,
+    name_of,
     require_file,
-    shown,
     suffix_of,
 )
 from filbert.errors import InputError
@@ -82,7 +82,7 @@ def read_conll(
     """
     require_file(path, once=not labelled)
     report = BadRowReporter(on_error)
-    empty = f"{shown(path)}: no sentence; the file is empty."
+    empty = f"{name_of(path)}: no sentence; the file is empty."
     return guarded(_sentences(path, labelled, report), report, empty)
 
 
@@ -108,7 +108,7 @@ def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iter
                 width = len(words[-1]) if words else len(columns)
                 damage = damage or _damage(columns, width, len(words), labelled)
                 if damage is not None:
-                    problem = f"{shown(path)}:{number}: {damage}"
+                    problem = f"{name_of(path)}:{number}: {damage}"
                 else:
                     words.append(columns)
                     numbers.append(number)

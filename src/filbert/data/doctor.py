@@ -20,7 +20,7 @@ import numpy as np
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.data.splitting import bands_for, between, near_duplicates
-from filbert.data.streams import shown
+from filbert.data.streams import name_of
 from filbert.data.texts import holds_text
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Text, Tokenizer, chunked
@@ -201,7 +201,7 @@ class _File:
         """Return file and line of a row, and its number if several rows share the line."""
         line = self.lines[index]
         around = (*self.lines[max(0, index - 1) : index], *self.lines[index + 1 : index + 2])
-        place = f"{shown(self.path)}:{line}"
+        place = f"{name_of(self.path)}:{line}"
         return f"{place}, row {index + 1}" if line in around else place
 
 

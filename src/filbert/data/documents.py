@@ -15,8 +15,8 @@ from filbert.data.streams import (
     MAX_FIELD,
     BadRowReporter,
     Lines,
+    name_of,
     require_file,
-    shown,
     suffix_of,
 )
 from filbert.errors import InputError
@@ -71,7 +71,7 @@ def read_documents(
             is_empty = False
             yield document
         if is_empty:
-            raise InputError(f"{shown(path)}: no text in it. Leave the file out, or fill it.")
+            raise InputError(f"{name_of(path)}: no text in it. Leave the file out, or fill it.")
 
 
 def _plain(path: str | Path) -> Iterator[Document]:
@@ -86,7 +86,7 @@ def _plain(path: str | Path) -> Iterator[Document]:
             lines.report_bad(number, number, report)
             text = line.strip()
             if pending and (not text or size + len(text) > MAX_DOCUMENT):
-                yield Document(tuple(pending), f"{shown(path)}:{start}", is_rest)
+                yield Document(tuple(pending), f"{name_of(path)}:{start}", is_rest)
                 pending, size, is_rest = [], 0, bool(text)
             if text:
                 start = start if pending else number

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
-    """The source of a trainer's examples.
+    """The source of a trainer's examples; `Loader` says what the methods return.
 
     Attributes:
         max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps.
@@ -32,22 +32,10 @@ class Batches(Protocol):
     def steps_per_epoch(self) -> int: ...  # noqa: D102
     @property
     def stand_in(self) -> list[Example]: ...  # noqa: D102
-
-    def steps_for(self, epochs: float) -> int:
-        """Return the least number of steps that read the rows so many times."""
-        ...
-
-    def epochs_at(self, step: int) -> float:
-        """Return how often every row was read before step `step` (from 0)."""
-        ...
-
-    def rows_of(self, step: int) -> list[list[Example]]:
-        """Return the rows of optimiser step `step` (from 0), over all ranks."""
-        ...
-
-    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """Return the micro-batches of one rank, as many on all ranks; some may be empty."""
-        ...
+    def steps_for(self, epochs: float) -> int: ...  # noqa: D102
+    def epochs_at(self, step: int) -> float: ...  # noqa: D102
+    def rows_of(self, step: int) -> list[list[Example]]: ...  # noqa: D102
+    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]: ...  # noqa: D102
 
 
 class Loader:

@@ -28,9 +28,9 @@ from filbert.data.streams import (
     Lines,
     OnError,
     chomp,
+    name_of,
     require_file,
     share_read,
-    shown,
     suffix_of,
     unreadable,
 )
@@ -68,7 +68,7 @@ class Row:
     @property
     def where(self) -> str:
         """File and line, as in "train.csv:217"."""
-        return f"{shown(self.path)}:{self.line}"
+        return f"{name_of(self.path)}:{self.line}"
 
 
 def read_rows(
@@ -103,9 +103,9 @@ def read_rows(
         InputError: No such file or column, no rows, a bad header, or a bad row without `on_error`.
         ConfigError: The separator is not one character, or the encoding is unknown.
     """
-    choice = _Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
+    choice = _Choice(name_of(path), dict(columns or {}), tuple(required), optional, tuple(extra))
     report = BadRowReporter(on_error)
-    empty = f"{shown(path)}: no rows; the file is empty or holds a header only. Check it."
+    empty = f"{name_of(path)}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
         empty = "stdin: no rows came in. Name a file, or pipe one text a line."
         return guarded(_rows("-", choice, separator, encoding, report), report, empty)
@@ -330,7 +330,7 @@ def _records(lines: Lines, reader: Any, report: BadRowReporter) -> Iterator[tupl
             fields = next(reader, None)
         except csv.Error as error:
             if not lines.report_bad(start, reader.line_num, report):
-                report(_csv_error(str(error), f"{shown(lines.path)}:{start}"))
+                report(_csv_error(str(error), f"{name_of(lines.path)}:{start}"))
             continue
         if fields is None:
             return
@@ -354,7 +354,7 @@ def _csv_error(message: str, where: str) -> BadRow:
 def _header(lines: Lines, reader: Any) -> list[str]:
     # Without a header no row can be read, so an error is always raised.
     for line, names in _records(lines, reader, BadRowReporter(None)):
-        return _without_repeats(names, f"{shown(lines.path)}:{line}")
+        return _without_repeats(names, f"{name_of(lines.path)}:{line}")
     raise InputError(f"{lines.path}: an empty file; expected a header with the names of columns.")
 
 
@@ -376,7 +376,7 @@ def _table_rows(
         else:
             problem = f"{len(fields)} fields, but the header names {width}"
             rule = "Quote a field that holds the separator, or name another with --separator."
-            report(BadRow(f"{shown(path)}:{line}: {problem}. {rule}"))
+            report(BadRow(f"{name_of(path)}:{line}: {problem}. {rule}"))
 
 
 # One text a line, and JSON Lines
@@ -408,7 +408,7 @@ def _objects(
                 continue
             problem = f"a JSON value of type {type(values).__name__}"
         rule = 'JSON Lines holds one object a line, as in {"text": "..."}.'
-        report(BadRow(f"{shown(lines.path)}:{number}: {problem}. {rule}"))
+        report(BadRow(f"{name_of(lines.path)}:{number}: {problem}. {rule}"))
 
 
 def _object_rows(

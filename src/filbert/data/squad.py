@@ -29,8 +29,8 @@ from filbert.data.streams import (
     BadRowReporter,
     OnError,
     blocks,
+    name_of,
     require_file,
-    shown,
     suffix_of,
 )
 from filbert.errors import InputError, printable
@@ -69,7 +69,7 @@ def read_questions(
     report = BadRowReporter(on_error)
     if _is_squad(path):
         questions = _squad_questions(path)
-        empty = f"{shown(path)}: no question in it."
+        empty = f"{name_of(path)}: no question in it."
         return guarded(_checked_rows(questions, str(path), labelled, report), report, empty)
     wanted = ["question", "context", *(["answers"] if labelled else [])]
     others = ["id"] if labelled else ["id", "answers"]
@@ -178,7 +178,7 @@ def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
     Raises:
         InputError: The file is no JSON, or has another structure.
     """
-    name = shown(path)
+    name = name_of(path)
     try:
         text = b"".join(blocks(path)).decode("utf-8")
         content = json.loads(text)

@@ -47,7 +47,7 @@ OnError = Callable[[InputError], None]
 ROWS_FOLDER = "filbert-rows-"
 
 
-def shown(path: str | Path) -> str:
+def name_of(path: str | Path) -> str:
     """Return the name of a path in messages; rows from memory have the name of their option."""
     if Path(path).parent.name.startswith(ROWS_FOLDER):
         return Path(path).stem
@@ -84,7 +84,7 @@ def require_file(path: str | Path, *, once: bool = False) -> None:
 def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
     """Return the error for a file that the system cannot read."""
     reason = error.strerror if isinstance(error, OSError) else None
-    return InputError(f"{shown(path)}: cannot be read: {reason or error}.")
+    return InputError(f"{name_of(path)}: cannot be read: {reason or error}.")
 
 
 class BadRow(InputError):
@@ -140,7 +140,7 @@ class Lines:
         """Report the bad ones among lines start..end; return whether there were any."""
         numbers = [number for number in self.bad if start <= number <= end]
         for number in numbers:
-            report(BadRow(f"{shown(self.path)}:{number}: {self.bad.pop(number)}"))
+            report(BadRow(f"{name_of(self.path)}:{number}: {self.bad.pop(number)}"))
         return bool(numbers)
 
     def _pieces(self) -> Iterator[Iterable[str]]:
@@ -228,7 +228,7 @@ def _decoder(encoding: str) -> codecs.IncrementalDecoder:
 def _text_blocks(
     path: str | Path, decoder: codecs.IncrementalDecoder | None
 ) -> Generator[bytes, None, None]:
-    name, is_first = shown(path), True
+    name, is_first = name_of(path), True
     try:
         with _opened(path) as file:
             for block in _unpacked(file):

@@ -11,7 +11,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, column_names
-from filbert.data.streams import OnError, shown, suffix_of
+from filbert.data.streams import OnError, name_of, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import T, Text, chunked
@@ -250,7 +250,7 @@ def read_choices(
     columns = names.choice_columns
     if columns is None and suffix_of(path) in (".csv", ".tsv"):
         raise InputError(
-            f"{shown(path)}: a table has one column per choice, and none are named. "
+            f"{name_of(path)}: a table has one column per choice, and none are named. "
             "Pass --choice-columns, as in --choice-columns ending0,ending1."
         )
     required = ["context", *(["label"] if labelled else []), *(["choices"] if not columns else [])]

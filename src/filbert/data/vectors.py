@@ -24,9 +24,9 @@ _NPY_HEADER = 128
 
 
 def check_kind(out: Path, pooling: str | None) -> None:
-    """Refuse endings that are not supported, before any work is done."""
+    """Refuse a suffix that is not supported, before any work is done."""
     if out.suffix not in KINDS:
-        raise ConfigError(f"--out {out}: the ending must be one of {', '.join(KINDS)}.")
+        raise ConfigError(f"--out {out}: the suffix must be one of {', '.join(KINDS)}.")
     if out.suffix == ".npy" and pooling == "none":
         raise ConfigError(
             "--pooling none gives a matrix per text, which a .npy file cannot hold; "
@@ -36,12 +36,12 @@ def check_kind(out: Path, pooling: str | None) -> None:
 
 @dataclass(frozen=True)
 class VectorFile:
-    """How vectors lie in a file.
+    """The format of a file of vectors.
 
     Attributes:
-        kind: one of KINDS.
+        kind: One of KINDS.
         width: W.
-        per_token: a row is a matrix, one vector a token, rather than a vector.
+        per_token: Whether a row is a matrix, one vector a token, rather than a vector.
     """
 
     kind: str
@@ -54,11 +54,11 @@ class VectorFile:
         return _npy_header(0, self.width) if self.kind == ".npy" else b""
 
     def piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
-        """The bytes of a chunk.
+        """Return the bytes of a chunk.
 
         Args:
             vectors: N of float32 (W,), or (tokens, W).
-            first: number of its first row in the file, from 0.
+            first: Number of its first row in the file, from 0.
         """
         if self.kind == ".npy":
             return np.stack(vectors).astype("<f4").tobytes()
@@ -70,9 +70,9 @@ class VectorFile:
         """Return the finished file: `path` itself, or one next to it.
 
         Args:
-            path: of the beginning and all chunks.
-            sizes: bytes of each chunk.
-            num_rows: in all chunks.
+            path: Of the beginning and all chunks.
+            sizes: Bytes of each chunk.
+            num_rows: In all chunks.
         """
         if self.kind == ".npy":
             with path.open("r+b") as file:
@@ -103,10 +103,10 @@ class VectorFile:
         return pyarrow.schema([("row", pyarrow.int64()), ("embedding", vector)])
 
     def _parquet(self, path: Path, sizes: Sequence[int]) -> Path:
-        """One row group per chunk.
+        """Write one row group per chunk.
 
-        Only the end of a Parquet file says where its rows are, so that a file that was cut off
-        could not be continued: its chunks lie in another format until all are there.
+        Only the end of a Parquet file says where its rows are, so a file that was cut off could not
+        be continued. Until all chunks are there, they are Arrow streams.
         """
         import pyarrow
         from pyarrow import parquet
@@ -123,7 +123,7 @@ class VectorFile:
 
 
 def _npy_header(rows: int, width: int) -> bytes:
-    """NPY format 1.0: magic, version, header length, a Python dict padded with spaces."""
+    """Return the head of NPY format 1.0: magic, version, length, a Python dict, spaces."""
     shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
     text = shape.ljust(_NPY_HEADER - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
@@ -137,7 +137,7 @@ def _json_line(vector: np.ndarray, row: int) -> bytes:
 
 
 def _lists(values: Any, lengths: np.ndarray) -> Any:
-    """An Arrow array of lists, from the end-to-end values and the length of each list."""
+    """Return an Arrow array of lists from the values end to end and the length of each list."""
     import pyarrow
 
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import BadRowReporter, Lines, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, name_of, require_file
 from filbert.errors import InputError, printable
 
 # Without a header, the dimension is the most common one of so many lines: a few words of the
@@ -69,7 +69,7 @@ def read_vectors(
         size, has_header = _dimension(lines, [line for _, line in first])
         if dim is not None and size != dim:
             raise InputError(
-                f"{shown(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
+                f"{name_of(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
             )
         for number, line in chain(first[has_header:], numbered):
             lines.report_bad(1, number, BadRowReporter(None))
@@ -82,14 +82,14 @@ def read_vectors(
             is_longer = len(before) > 1 and _is_finite(before[-1]) and not _is_finite(before[0])
             if not before or is_longer or len(numbers) < size or not all(map(_is_finite, numbers)):
                 raise InputError(
-                    f"{shown(path)}:{number}: {printable(text.split()[0], 40)!r} does not have "
+                    f"{name_of(path)}:{number}: {printable(text.split()[0], 40)!r} does not have "
                     f"{size} finite numbers, as the others do. Fetch or make the file again."
                 )
             if word not in rows:
                 rows[word] = len(rows)
                 values.extend(map(float, numbers))
     table = np.frombuffer(values, dtype=np.float32).reshape(-1, size)
-    return WordVectors(list(rows), table, shown(path))
+    return WordVectors(list(rows), table, name_of(path))
 
 
 def vector_dimension(path: str | Path) -> int:
@@ -105,7 +105,7 @@ def vector_dimension(path: str | Path) -> int:
 
 def _dimension(lines: Lines, first: list[str]) -> tuple[int, bool]:
     """Return the numbers a word, and whether the first line is a header."""
-    name = shown(lines.path)
+    name = name_of(lines.path)
     for number in sorted(lines.bad)[:1]:
         problem = f"{lines.bad[number]} A binary file has to be saved as text first."
         raise InputError(f"{name}:{number}: {problem}")
