@@ -376,8 +376,8 @@ def _scores_by_position(
     keys_ADP, queries_ADP = vectors
     num_columns = keys_ADP.shape[-1]
     scores_nALK = query.new_empty((group.count, len(keys_ADP), group.length, group.num_keys))
-    # oneDNN would copy every range of vectors: 32 ms instead of 14 for 12 heads of 512 tokens.
     scores = scores_nALK.transpose(0, 1)
+    # By MKL: oneDNN copies every range of vectors, 32 ms instead of 14 for 12 heads of 512 tokens.
     for stripe in _stripes(key, group.length, group, num_columns, -group.ahead):
         wide = torch.bmm(stripe.rows_AmD, queries_ADP[..., stripe.columns])
         scores.transpose(2, 3)[stripe.at] = _skewed(wide.view(stripe.shape), group.length)
@@ -448,30 +448,25 @@ class _Layer(NamedTuple):
             square_ALK = _square(bias_AP.detach(), group.length, group.num_keys, group.ahead)
         return square_ALK.to(query.dtype)
 
-    def is_long(self, group: Group) -> bool:
+    @property
+    def by_distance(self) -> bool:
+        """Whether the distances add to the scores."""
+        return self.vectors is not None or self.plan.bias_AP is not None
+
+    def has_kernel(self, group: Group, *, has_gradient: bool) -> bool:
         """Return whether torch's kernel for CPUs attends, in memory linear in the length.
 
-        It takes half the time of our products at 4,096 tokens, on a Xeon with AVX-512.
+        It takes half the time of our products at 4,096 tokens, on a Xeon with AVX-512. With an
+        addend, through which it has no gradient, it takes 9 ms for 12 heads of 512 tokens, and our
+        products take 15; of 128 tokens, 1.4 and 1.1.
         """
-        return (
-            group.keys is None
-            and group.count == 1
-            and group.length > _LONG
-            and not self.rate
-            and (group.unseen is None or self.plan.causal)
-            and self.plan.batch.input_ids.device.type == "cpu"
-        )
-
-    def adds_to_one(self, group: Group) -> bool:
-        """Return whether the same kernel is faster for one sequence whose scores have an addend.
-
-        It takes 9 ms for 12 heads of 512 tokens, and our products take 15; of 128 tokens, 1.4 and
-        1.1 (as above).
-        """
-        by_distance = self.vectors is not None or self.plan.bias_AP is not None
-        is_one = group.count == 1 and group.num_keys**2 > _MAX_SCORES_CPU
         on_cpu = self.plan.batch.input_ids.device.type == "cpu"
-        return by_distance and is_one and on_cpu and not self.rate
+        if not on_cpu or group.count > 1 or self.rate:
+            return False
+        if self.by_distance:
+            return not has_gradient and group.num_keys**2 > _MAX_SCORES_CPU
+        is_whole = group.keys is None and (group.unseen is None or self.plan.causal)
+        return is_whole and group.length > _LONG
 
     def kernel(
         self, query_ALD: Tensor, key_AKD: Tensor, value_AKD: Tensor, group: Group
@@ -549,7 +544,7 @@ class _GroupedAttention(torch.autograd.Function):
         saved: list[Tensor] = []
         for group in plan.groups:
             query, key, value = _operands(qkv_T3AD, group)
-            if layer.is_long(group) or (layer.adds_to_one(group) and not has_gradient):
+            if layer.has_kernel(group, has_gradient=has_gradient):
                 result = layer.kernel(query, key, value, group)
                 saved += result if has_gradient else ()
                 _store(result[0], out_T1AD, group)
@@ -587,7 +582,7 @@ class _GroupedAttention(torch.autograd.Function):
         for group in groups:
             operands = _operands(qkv_T3AD, group)
             grad = to_heads(grads[0][group.start : group.end].unsqueeze(1), group)[0]
-            if layer.is_long(group):
+            if layer.has_kernel(group, has_gradient=True):
                 long = [part[None] for part in (grad, *operands)]
                 parts = _KERNEL_GRADIENT(
                     *long, next(saved), next(saved), 0.0, layer.plan.causal,
