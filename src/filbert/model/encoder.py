@@ -246,7 +246,7 @@ class Distances(nn.Module):
             return {"bias_AP": -slopes[:, None] * ahead_P.abs()}
         if isinstance(positions, Buckets):
             buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
-            return {"bias_AP": self.table(buckets).T}
+            return {"bias_AP": self.table(buckets).T.contiguous()}
         if torch.is_grad_enabled():
             return {"position_rows": self._position_rows(longest)}
         # One tensor for all batches, so that the layers keep what they compute from it.
