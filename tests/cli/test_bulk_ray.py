@@ -99,7 +99,7 @@ def test_two_workers_write_the_bytes_of_the_local_engine(film_run, tmp_path, ver
 
 @needs_ray
 def test_a_killed_worker_loses_no_rows(film_run, tmp_path):
-    source = write(tmp_path / "rows.txt", 30_000)
+    source = write(tmp_path / "rows.txt", 6_000)
     model = film_run.folder / "model"
     local, ray = tmp_path / "local.npy", tmp_path / "ray.npy"
     done(filbert("embed", model, source, "--out", local))
@@ -121,7 +121,7 @@ def test_a_killed_worker_loses_no_rows(film_run, tmp_path):
     errors = done(process)
     killer.join()
     assert killed, "the run ended before a worker could be killed"
-    assert "30,000 rows" in errors
+    assert "6,000 rows" in errors
     assert ray.read_bytes() == local.read_bytes()
 
 

@@ -194,7 +194,6 @@ def _pipeline(
     from ray import data
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     context = data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
@@ -214,13 +213,13 @@ def _pipeline(
             return [ReadTask(read, unknown)]
 
     # The file need not be on other machines.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     with data.DataContext.current(context):
         chunks = data.read_datasource(
             PendingChunks(),  # type: ignore[no-untyped-call]
             override_num_blocks=1,
             num_cpus=0,
-            ray_remote_args={"scheduling_strategy": here},
+            label_selector=here,
         )
         return chunks.map_batches(
             _Worker,
@@ -235,8 +234,7 @@ def _pipeline(
             ),
             num_cpus=threads,
             num_gpus=1 if on_gpu else None,
-            max_restarts=_TRIES,
-            max_task_retries=_TRIES,
+            ray_remote_args_fn=lambda: {"max_restarts": _TRIES, "max_task_retries": _TRIES},
         )
 
 
