@@ -171,19 +171,3 @@ def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_pat
     assert "Spearman is 0.777 ± 0.061" in page
     assert "The gradient is not finite zebra&lt;script&gt;" in page and "<script" not in page
     assert title_of(read_run_folder(folder)) == "five"
-
-
-@pytest.mark.parametrize("task", ["tagging", "span_qa", "contrastive"])
-def test_a_report_is_written_when_anything_is_missing(tmp_path, undrawn, task):
-    folder = tmp_path / task
-    run = folders.write_task_run(folder, task, num_rows=20)
-    for key in ("data", "metrics", "model", "options"):
-        (folder / "run.json").write_text(json.dumps({k: v for k, v in run.items() if k != key}))
-        assert "How it was made" in write_run_report(folder).read_text(encoding="utf-8")
-    run["data"]["dev"]["lengths"] = [None] * 20
-    run["data"]["train"]["lengths"] = []
-    (folder / "run.json").write_text(json.dumps(run))
-    assert 'id="data-and-lengths"' in write_run_report(folder).read_text(encoding="utf-8")
-    (folder / "metrics.jsonl").unlink()
-    (folder / "predictions" / "dev.jsonl").unlink()
-    assert 'id="training"' not in write_run_report(folder).read_text(encoding="utf-8")

@@ -54,7 +54,6 @@ class ExplainedScore:
         description: The answer in words, such as '"toxic" with probability 0.91'.
         label: The label or tag; None for a number.
         unit: Unit of the number: "log-odds" or "value".
-        names: Names of the texts.
         texts: One or two texts, as the model reads them.
         encoding: The n tokens.
         words: The W words in order.
@@ -65,12 +64,16 @@ class ExplainedScore:
     task: str
     description: str
     label: str | None
-    names: tuple[str, ...]
     texts: tuple[str, ...]
     encoding: Encoding
     words: tuple[Word, ...]
     score: Callable[[Tensor], Tensor]
     unit: str = "log-odds"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the texts."""
+        return ("text", "second text")[: len(self.texts)]
 
     @property
     def num_tokens(self) -> int:
@@ -201,7 +204,6 @@ def explain(
         ConfigError: The model has no such task, or an option does not fit the method.
         InputError: The item is empty or longer than the model reads.
     """
-    check_method(method, steps=steps)
     predictor = model if isinstance(model, Predictor) else Predictor.load(model)
     chosen = find_target(predictor, item, target=target, word=word)
     return attribute(predictor, chosen, method=method, steps=steps)
@@ -263,7 +265,6 @@ def _sequence_target(
     row = row_of_value(task, item, 0)
     text = row_texts(task, row)[0]
     texts = (text,) if isinstance(text, str) else text
-    names = ("text", "second text")[: len(texts)]
     encoding = _encode(predictor, text)
     (answer,) = predictor.predict_rows([row])
     if task.spec.problem_type == "regression":
@@ -273,7 +274,6 @@ def _sequence_target(
             predictor,
             texts,
             encoding,
-            names=names,
             description=f"{answer['value']:.4g}",
             label=None,
             score=lambda output: output.double()[:, 0],
@@ -291,7 +291,6 @@ def _sequence_target(
         predictor,
         texts,
         encoding,
-        names=names,
         description=f"{_quote(label)} with probability {scores[label]:.3f}",
         label=label,
         score=score,
@@ -323,7 +322,6 @@ def _tag_target(
         predictor,
         (sentence.text,),
         encoding,
-        names=("text",),
         description=f"{_quote(tag)} for {_quote(sentence.words[index])}",
         label=tag,
         score=lambda output: log_odds(output[:, at], number),
