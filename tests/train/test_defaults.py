@@ -39,6 +39,11 @@ def test_one_rate_for_all_where_the_head_is_trained_or_a_rate_is_given(options, 
     assert (one.lr, one.layer_decay) == expected
 
 
+def test_many_labels_get_more_epochs():
+    assert chosen(num_rows=500, num_labels=77).epochs == 16.0  # 100 rows a label
+    assert chosen(num_rows=500, num_labels=20).epochs == 7.0  # 200 steps
+
+
 def test_a_trained_head_needs_no_least_number_of_steps():
     assert chosen(num_rows=40, has_new_head=False).epochs == 3.0
 

@@ -17,8 +17,9 @@ _SHARE_AT_EMBEDDINGS = 0.1
 _TRAINED_TIMES_WIDTH, _FROZEN_TIMES_WIDTH = 2e-5 * 768, 5e-4 * 768
 # Fewer rows are trained on in batches of 16, more in batches of 32.
 _FEW_ROWS = 1_000
-# Optimizer steps that a new head gets at least, within the bounds of the epochs.
-_STEPS = 200
+# Optimizer steps that a new head gets at least, and rows for each of its outputs, within the bounds
+# of the epochs. Banking77, 77 intents: accuracy 0.675 after 47 rows a label, 0.837 after 93.
+_STEPS, _ROWS_PER_LABEL = 200, 100
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 50
 # Evaluations of a run whose epochs were chosen.
 _MOST_EVALUATIONS = 10
@@ -43,6 +44,7 @@ def with_defaults(
     num_rows: int,
     width: int,
     num_layers: int,
+    num_labels: int = 2,
     has_new_head: bool = True,
     is_frozen: bool = False,
 ) -> TrainOptions:
@@ -53,14 +55,17 @@ def with_defaults(
         num_rows: Of the training rows.
         width: Hidden size of the encoder.
         num_layers: Of the encoder.
+        num_labels: Outputs of the head.
         has_new_head: Whether the head is drawn at random.
         is_frozen: Whether only pooler and head learn.
     """
     batch_size = options.batch_size or (16 if num_rows < _FEW_ROWS else 32)
-    wanted = math.ceil(_STEPS / math.ceil(num_rows / batch_size)) if has_new_head else 0
     epochs = options.epochs
     if epochs is None and options.steps is None and options.time is None:
-        epochs = float(min(max(wanted, _FEWEST_EPOCHS), _MOST_EPOCHS))
+        for_steps = _STEPS / math.ceil(num_rows / batch_size) if has_new_head else 0
+        for_labels = _ROWS_PER_LABEL * num_labels / num_rows if has_new_head else 0
+        wanted = math.ceil(max(for_steps, for_labels, _FEWEST_EPOCHS))
+        epochs = float(min(wanted, _MOST_EPOCHS))
     rate, decay = (_FROZEN_TIMES_WIDTH if is_frozen else _TRAINED_TIMES_WIDTH) / width, 1.0
     if has_new_head and not is_frozen and options.lr is None:
         rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)

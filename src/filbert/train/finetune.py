@@ -173,6 +173,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         num_rows=len(rows["train"]),
         width=model.config.hidden_size,
         num_layers=model.config.num_hidden_layers,
+        num_labels=task.spec.num_labels or 1,
         has_new_head=has_new_head(checkpoint, task),
         is_frozen=is_frozen,
     )
