@@ -27,7 +27,6 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 
 import filbert
-from filbert.cli.arguments import SHORT_FLAGS
 from filbert.cli.main import RECIPE_OPTIONS, SUBCOMMANDS, VERBS, app, command_app
 from filbert.recipes import built_in, read_recipe
 from filbert.train.options import keys_of_tables
@@ -197,11 +196,10 @@ def options_page(name: str) -> str:
 
 
 def flags_of(argument: Argument) -> list[str]:
-    """What is typed for it: its name first, then its short form and the way to turn it off."""
+    """What is typed for it: its name first, then other forms and the way to turn it off."""
     if argument.index is not None:
         return [argument.name.lstrip("-").upper()]
-    short = [flag for flag, full in SHORT_FLAGS.items() if full in argument.names]
-    return [argument.names[0], *short, *argument.names[1:]]
+    return list(argument.names)
 
 
 def type_of(hint: Any) -> str:

@@ -137,4 +137,4 @@ def test_a_threshold_for_a_model_that_answers_no_questions_is_refused(tiny_model
         filbert.load(tiny_model, null_threshold=0.0)
     command = ["evaluate", "--task", "span_qa", "--data", str(rows), "--predictions", str(rows)]
     assert cli([*command, "--null-threshold", "0"]) == 2
-    assert "--null-threshold needs a MODEL" in capsys.readouterr().err
+    assert "--null-threshold and --against need a MODEL" in capsys.readouterr().err

@@ -308,6 +308,27 @@ _MODERNBERT_FLAGS = {
 }
 
 
+_MODERNBERT_KEYS = {
+    **{
+        name: KEYS[name]
+        for name in (
+            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+            *("intermediate_size", "initializer_range"),
+        )
+    },
+    "max_position_embeddings": ("max_position_embeddings", 8192),
+    "hidden_act": ("hidden_activation", "gelu"),
+    "layer_norm_eps": ("norm_eps", 1e-5),
+    "hidden_dropout": ("mlp_dropout", 0.0),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "rotary_base": (_THETAS[_FAR], _FAR_THETA),
+    "local_rotary_base": (_THETAS[_NEAR], _NEAR_THETA),
+    "local_window": ("local_attention", 128),
+    "global_every": ("global_attn_every_n_layers", 3),
+    "pooled": ("classifier_pooling", "cls"),
+}
+
+
 def modernbert() -> Family:
     """Return the table of ModernBERT."""
     transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
@@ -318,7 +339,6 @@ def modernbert() -> Family:
         "activation": "gelu",
         "must": {"classifier_activation": ("gelu",)},
     }
-    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     # Many releases have a `position_embedding_type`, which transformers does not read.
     must = {key: value for key, value in MUST.items() if key != "position_embedding_type"}
     return Family(
@@ -330,19 +350,7 @@ def modernbert() -> Family:
         qkv=("attn.Wqkv",),
         layer_modules=("attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
         final_norm="model.final_norm",
-        keys={
-            **{name: KEYS[name] for name in (*same, "intermediate_size", "initializer_range")},
-            "max_position_embeddings": ("max_position_embeddings", 8192),
-            "hidden_act": ("hidden_activation", "gelu"),
-            "layer_norm_eps": ("norm_eps", 1e-5),
-            "hidden_dropout": ("mlp_dropout", 0.0),
-            "attention_dropout": ("attention_dropout", 0.0),
-            "rotary_base": (_THETAS[_FAR], _FAR_THETA),
-            "local_rotary_base": (_THETAS[_NEAR], _NEAR_THETA),
-            "local_window": ("local_attention", 128),
-            "global_every": ("global_attn_every_n_layers", 3),
-            "pooled": ("classifier_pooling", "cls"),
-        },
+        keys=_MODERNBERT_KEYS,
         repeated={"embedding_dropout": "hidden_dropout"},
         flattened=_flattened,
         constants=dict(
@@ -1290,6 +1298,22 @@ def _deberta_v2() -> Family:
     )
 
 
+_T5_KEYS: dict[str, tuple[str, Any]] = {
+    "vocab_size": ("vocab_size", REQUIRED),
+    "hidden_size": ("d_model", REQUIRED),
+    "num_hidden_layers": ("num_layers", REQUIRED),
+    "num_attention_heads": ("num_heads", REQUIRED),
+    "head_size": ("d_kv", 64),
+    "intermediate_size": ("d_ff", REQUIRED),
+    "max_position_embeddings": ("n_positions", 512),
+    "distance_buckets": ("relative_attention_num_buckets", 32),
+    "max_distance": ("relative_attention_max_distance", 128),
+    "layer_norm_eps": ("layer_norm_epsilon", 1e-6),
+    "hidden_dropout": ("dropout_rate", 0.1),
+    "attention_dropout": ("dropout_rate", 0.1),
+}
+
+
 def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     """Return the table of T5's encoder; a decoder in the file is left out.
 
@@ -1309,25 +1333,12 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         embeddings={"word": "transformer.shared"},
         layer=layer,
         qkv=tuple(f"0.SelfAttention.{part}" for part in "qkv"),
-        layer_modules=(
-            *("0.SelfAttention.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
-        ),
+        layer_modules=("0.SelfAttention.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
         distances={"table": f"{layer.format(0)}.0.SelfAttention.relative_attention_bias"},
         final_norm="transformer.encoder.final_layer_norm",
         keys={
-            "vocab_size": ("vocab_size", REQUIRED),
-            "hidden_size": ("d_model", REQUIRED),
-            "num_hidden_layers": ("num_layers", REQUIRED),
-            "num_attention_heads": ("num_heads", REQUIRED),
-            "head_size": ("d_kv", 64),
-            "intermediate_size": ("d_ff", REQUIRED),
-            "max_position_embeddings": ("n_positions", 512),
-            "distance_buckets": ("relative_attention_num_buckets", 32),
-            "max_distance": ("relative_attention_max_distance", 128),
+            **_T5_KEYS,
             "hidden_act": ("feed_forward_proj", "gated-gelu" if gated else "relu"),
-            "layer_norm_eps": ("layer_norm_epsilon", 1e-6),
-            "hidden_dropout": ("dropout_rate", 0.1),
-            "attention_dropout": ("dropout_rate", 0.1),
         },
         # The gated form has always had the other form of GELU.
         names={"hidden_act": {"gated-gelu": "gelu_tanh"} if gated else {"relu": "relu"}},

@@ -358,6 +358,17 @@ _POSITIONS = "encoder.embeddings.position.weight"
 _TYPES = "encoder.embeddings.token_type.weight"
 
 
+def _with_head_of(teacher: Checkpoint, head: str | None) -> Checkpoint:
+    """Return the teacher without a head, or with its masked-LM head."""
+    if head == "masked_lm" and teacher.head not in ("masked_lm", "pretraining"):
+        has = f"a {teacher.head} head" if teacher.head else "no head"
+        raise ConfigError(
+            f"The teacher has {has}, so it scores no words. Take one with a masked-LM head, or "
+            "method tinybert or minilm, which look at its layers alone."
+        )
+    return with_new_head(teacher, None) if head is None else for_pretraining(teacher, head)
+
+
 def student_checkpoint(
     teacher: Checkpoint,
     *,
@@ -386,20 +397,14 @@ def student_checkpoint(
         ConfigError: `head` is "masked_lm" and the teacher has no such head, there is no such
             layer, or the sizes contradict each other.
     """
-    if head == "masked_lm" and teacher.head not in ("masked_lm", "pretraining"):
-        has = f"a {teacher.head} head" if teacher.head else "no head"
-        raise ConfigError(
-            f"The teacher has {has}, so it scores no words. Take one with a masked-LM head, or "
-            "method tinybert or minilm, which look at its layers alone."
-        )
-    start = with_new_head(teacher, None) if head is None else for_pretraining(teacher, head)
+    start = _with_head_of(teacher, head)
     shared = start.config.num_groups < start.config.num_hidden_layers
     if not shared:
         start = with_layers(start, layers)
     if not token_types and start.family in _WITHOUT_TYPES:
         start = _without_types(start)
-    old = start.config
-    width, heads = hidden_size or old.hidden_size, num_attention_heads or old.attention.heads
+    old, width = start.config, hidden_size or start.config.hidden_size
+    heads = num_attention_heads or old.attention.heads
     is_same = (width, heads) == (old.hidden_size, old.attention.heads)
     in_proportion = max(1, round(old.feed_forward.width * width / old.hidden_size))
     config = old.changed(
@@ -416,22 +421,14 @@ def student_checkpoint(
     tensors = _drawn_encoder(config)
     if head is not None:
         tensors |= {f"head.{k}": v for k, v in new_head(head, config).state_dict().items()}
-    fitting = {
-        name: start.tensors[name]
-        for name, tensor in tensors.items()
-        if name in start.tensors and start.tensors[name].shape == tensor.shape
-    }
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    fitting = {n: one for n, one in start.tensors.items() if shapes.get(n) == one.shape}
     note = f"student: {len(fitting)} of {len(tensors)} tensors begin as the teacher's"
     is_cut = not shared and config.hidden_size == old.hidden_size
-    where = f", of its layers {', '.join(map(str, layers))}." if is_cut else "."
-    return replace(
-        start,
-        config=config,
-        tensors=tensors | fitting,
-        source=teacher.source,
-        notes=(note + where,),
-        filbert=None,
-    )
+    note += f", of its layers {', '.join(map(str, layers))}." if is_cut else "."
+    tensors |= fitting
+    start = replace(start, config=config, tensors=tensors, source=teacher.source)
+    return replace(start, notes=(note,), filbert=None)
 
 
 def _without_types(checkpoint: Checkpoint) -> Checkpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
@@ -161,6 +161,28 @@ class _Described(NamedTuple):
         return self.family.class_name(self.kind)
 
 
+def _notes_on_adapters(names: Iterable[str]) -> list[str]:
+    count = sum(_ADAPTERS.fullmatch(name) is not None for name in names)
+    text = f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
+    return [text] if count else []
+
+
+def _outputs_of(shape: tuple[int, ...]) -> int:
+    """Return the number of outputs of a head whose matrix has this shape; 2 if it has none."""
+    return shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
+
+
+def _notes_on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> list[str]:
+    """Name the keys of config.json whose values differ from those that serve for both."""
+    settings = config.settings()
+    return [
+        f"{key} {short(raw[key])} left out: {family.keys[setting][0]} {settings[setting]} serves "
+        "for both."
+        for key, setting in family.repeated.items()
+        if key in raw and raw[key] != settings[setting]
+    ]
+
+
 def plan_reading(
     raw: dict[str, Any],
     family: Family,
@@ -184,12 +206,8 @@ def plan_reading(
         FormatError: A missing or mis-shaped tensor, an unknown one in the encoder, or an invalid
             config.json.
     """
-    notes: list[str] = []
+    notes = _notes_on_adapters(shapes)
     files = _canonical(shapes, family, paths[1])
-    if adapters := sum(_ADAPTERS.fullmatch(name) is not None for name in shapes):
-        notes.append(
-            f"left out: {adapters} tensors of task adapters. Vectors are those of the base weights."
-        )
     kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
     repeats = _split_tied(files, head.tied)
@@ -197,8 +215,7 @@ def plan_reading(
     config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
     count = num_labels if kind in LABELLED else None
     if kind in LABELLED and num_labels is None:
-        shape = shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ())
-        count = shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
+        count = _outputs_of(shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ()))
     model = _Described(family, kind, config, count, paths)
     if config.num_groups > len(files):  # even a model without values takes time to build
         raise FormatError(
@@ -221,13 +238,7 @@ def plan_reading(
     for name, shape in wanted.items():
         if shapes[files[name]] != shape:
             raise _wrong_shape(files[name], shape, actual=shapes[files[name]], model=model)
-    settings = config.settings()
-    for key, setting in family.repeated.items():
-        if key in raw and raw[key] != settings[setting]:
-            notes.append(
-                f"{key} {short(raw[key])} left out: {family.keys[setting][0]} "
-                f"{settings[setting]} serves for both."
-            )
+    notes += _notes_on_repeated(raw, family, config)
     file_names = {ours: tuple(files[name] for name in theirs) for ours, theirs in sources.items()}
     return Plan(kind, config, file_names, layout, repeats, count, notes, zeros)
 

@@ -224,6 +224,14 @@ class Measured:
         return estimate
 
 
+def _with_threshold(gold: np.ndarray, table: np.ndarray, positive_id: int | None) -> Predicted:
+    """Return predictions on dev with the threshold of the best F1 on the same rows."""
+    threshold = 0.0
+    if positive_id is not None:
+        threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
+    return Predicted(gold, table, positive_id, threshold)
+
+
 def compute_statistics(
     study: Path,
     folders: Runs,
@@ -251,13 +259,10 @@ def compute_statistics(
     positive_id = None if positive is None else labels.index(positive)
     gold, dev = read_predictions("dev", folders, labels)
     test_gold, test = read_predictions("test", folders, labels)
-    tuned: dict[str, dict[int, Predicted]] = {name: {} for name in dev}
-    for name, seeds in dev.items():
-        for number, table in seeds.items():
-            threshold = 0.0
-            if positive_id is not None:
-                threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
-            tuned[name][number] = Predicted(gold, table, positive_id, threshold)
+    tuned = {
+        name: {seed: _with_threshold(gold, table, positive_id) for seed, table in seeds.items()}
+        for name, seeds in dev.items()
+    }
     metric = "macro_f1" if positive_id is None else "pr_auc"
     measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples, seed=seed)
     best = {name: one.seeds[one.best] for name, one in measured.items()}

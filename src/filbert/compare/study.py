@@ -476,6 +476,19 @@ def _remove_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: b
 # Results
 
 
+def _machine() -> dict[str, Any]:
+    """Describe the machine and the versions that the runs were made with."""
+    processor = device_name(torch.device("cpu"))
+    return {
+        "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else processor,
+        "processor": processor,
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(terse=True),
+        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        "commit": commit(),
+    }
+
+
 def results_of(
     study: Study, folder: Path, state: Mapping[str, Any], runs: Sequence[ContestantRun]
 ) -> dict[str, Any]:
@@ -489,7 +502,6 @@ def results_of(
     """
     data, rows = state["data"], study.options.rows
     entries = [_entry(one, folder, runs) for one in study.contestants]
-    processor = device_name(torch.device("cpu"))
     results: dict[str, Any] = {
         "filbert": version("filbert"),
         "name": study.name,
@@ -499,14 +511,7 @@ def results_of(
         "labels": data["labels"],
         "data": {k: v for k, v in data.items() if k not in ("positive", "labels")},
         "options": _portable(study.options.given()),
-        "machine": {
-            "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else processor,
-            "processor": processor,
-            "threads": torch.get_num_threads(),
-            "platform": platform.platform(terse=True),
-            "versions": versions() | {"scikit-learn": version("scikit-learn")},
-            "commit": commit(),
-        },
+        "machine": _machine(),
         "notes": notes_of(entries),
         "contestants": entries,
         "pairs": [],

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import Example, collate
 from filbert.data.labels import listed
 from filbert.data.loader import Loader
@@ -39,6 +40,7 @@ from filbert.tasks.distillation import (
     tinybert_losses,
 )
 from filbert.tasks.rows import read_task_rows, row_labels
+from filbert.text.tokenizer import Tokenizer
 from filbert.train.augment import augmented_rows
 from filbert.train.base_model import build, freeze, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
@@ -129,38 +131,13 @@ def distill(options: DistillOptions) -> dict[str, Any]:
 
 def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     """Read and check everything."""
-    device, chosen, data = parallel.device, options.model, options.data
+    device, chosen = parallel.device, options.model
     precision = settle_precision(options.run, parallel)
     teacher = Predictor.load(chosen.teacher, precision=precision.name, device=str(device))
     task = _task_of(options, teacher)
     torch.manual_seed(options.run.seed)
-    if chosen.student is None and chosen.keep_layers is None:
-        raise ConfigError(
-            "Name a smaller model with --student, or keep some of the teacher's layers with "
-            "--keep-layers, such as --keep-layers 0,2,4."
-        )
-    checkpoint, tokenizer, max_length = load_for_task(
-        chosen.student or chosen.teacher,
-        task,
-        keep_layers=chosen.keep_layers,
-        max_length=data.max_length,
-        dropout=options.train.dropout,
-    )
-    if data.max_length is None:
-        max_length = min(max_length, teacher.max_length)
-    config = teacher.model.config
-    types = (checkpoint.config.embeddings.token_types, config.embeddings.token_types)
-    if (
-        tokenizer.fingerprint != teacher.tokenizer.fingerprint
-        or max_length > config.max_tokens_per_sequence
-        # The teacher must know every token type that the tokenizer of the student writes.
-        or (types[1] > 0 and (types[0] < 2) != (types[1] < 2))
-    ):
-        raise ConfigError(
-            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
-            "with the teacher's vocabulary and length."
-        )
-    layer_losses = _layer_losses(options.loss, task, checkpoint.config, config)
+    checkpoint, tokenizer, max_length = _load_student(options, task, teacher)
+    layer_losses = _layer_losses(options.loss, task, checkpoint.config, teacher.model.config)
     model = build(checkpoint, task)
     if freeze(model, options.train.freeze) and layer_losses:
         raise ConfigError(
@@ -176,18 +153,12 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
             rows["train"], task, options.augment, seed=options.run.seed, device=device
         )
         path = splits["train"].path
-        made = tokenise("extra", path, extra, task, tokenizer, max_length, labelled=False)
-        examples = _joined(examples, made.examples)
+        added = tokenise("extra", path, extra, task, tokenizer, max_length, labelled=False)
+        examples = _joined(examples, added.examples)
         texts = json.dumps([row.values for row in extra], default=str)
         digests["extra"] = hashlib.sha256(texts.encode()).hexdigest()
         took["augment_seconds"] = time.perf_counter() - clock
         took["training_cpu_seconds"] += time.process_time() - cpu
-    loader = Loader(
-        examples,
-        batch_size=options.train.rows_per_step,
-        max_tokens=max_tokens_of(options.train, device),
-        seed=options.run.seed,
-    )
     assert teacher.checkpoint is not None
     digests["teacher"] = digest_of(teacher.checkpoint.tensors)
     prepared = Prepared(
@@ -204,7 +175,50 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         fingerprint=fingerprint(options, model, digests),
         took=took,
     )
+    loader = Loader(
+        examples,
+        batch_size=options.train.rows_per_step,
+        max_tokens=max_tokens_of(options.train, device),
+        seed=options.run.seed,
+    )
     return _Pair(options, parallel, teacher, prepared, layer_losses, loader)
+
+
+def _load_student(
+    options: DistillOptions, task: Task, teacher: Predictor
+) -> tuple[Checkpoint, Tokenizer, int]:
+    """Return the student with its tokenizer and the length to cut texts at.
+
+    Raises:
+        ConfigError: No student is named, or the teacher cannot read what its tokenizer writes.
+    """
+    chosen, data, theirs = options.model, options.data, teacher.model.config
+    if chosen.student is None and chosen.keep_layers is None:
+        raise ConfigError(
+            "Name a smaller model with --student, or keep some of the teacher's layers with "
+            "--keep-layers, such as --keep-layers 0,2,4."
+        )
+    checkpoint, tokenizer, max_length = load_for_task(
+        chosen.student or chosen.teacher,
+        task,
+        keep_layers=chosen.keep_layers,
+        max_length=data.max_length,
+        dropout=options.train.dropout,
+    )
+    if data.max_length is None:
+        max_length = min(max_length, teacher.max_length)
+    types = (checkpoint.config.embeddings.token_types, theirs.embeddings.token_types)
+    if (
+        tokenizer.fingerprint != teacher.tokenizer.fingerprint
+        or max_length > theirs.max_tokens_per_sequence
+        # The teacher must know every token type that the tokenizer of the student writes.
+        or (types[1] > 0 and (types[0] < 2) != (types[1] < 2))
+    ):
+        raise ConfigError(
+            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
+            "with the teacher's vocabulary and length."
+        )
+    return checkpoint, tokenizer, max_length
 
 
 def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
