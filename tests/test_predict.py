@@ -5,11 +5,13 @@ import shutil
 import sys
 
 import numpy as np
+import pandas
 import pytest
 
 import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
+from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
 
 
@@ -35,6 +37,15 @@ def test_a_text_gets_the_same_answer_and_vector_alone_and_in_company(film_run):
         # Another number of rows may pick another kernel; the issue allows 1e-6 in float32.
         assert alone["scores"]["pos"] == pytest.approx(answer["scores"]["pos"], abs=1e-6)
         np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-6)
+
+
+def test_rows_may_have_the_columns_of_training(folder):
+    change(folder, options={"text_column": "message"})
+    model = Predictor.load(folder)
+    table = pandas.DataFrame({"message": ["good", "bad"], "day": [1, 2]})
+    assert model.predict(table) == model.predict(["good", "bad"])
+    with pytest.raises(InputError, match="Item 0 has no 'text'; its keys are day"):
+        model.predict(table[["day"]])
 
 
 def test_answers_come_in_order_whatever_the_batch_size(film_run):

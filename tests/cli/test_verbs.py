@@ -261,6 +261,18 @@ def test_a_closed_stream_is_no_traceback(words, status, said):
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "tiny", "-", "--to", "google"),
+        ("finetune", "--task", "classification", "--model", "tiny", "--data", "x", "--out", "-"),
+    ],
+)
+def test_a_folder_is_not_written_to_standard_output(call, words):
+    done = call(*words)
+    assert (done.status, done.out) == (2, "") and "- is standard output" in done.err
+
+
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.CSV", "a.npy"])
 def test_json_lines_are_not_written_under_a_name_of_something_else(call, model, tmp_path, name):
     commands = [["score", model, "-"], ["fill", "--input", "-"]]

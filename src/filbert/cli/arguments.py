@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -79,6 +79,15 @@ def undisguised(value: Any) -> Any:
         changed = {name: new for name, v in now.items() if (new := undisguised(v)) != v}
         return replace(value, **changed) if changed else value
     return value
+
+
+def refuse_stdout(values: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if the folder to write is named -."""
+    for name, value in values.items():
+        if name in ("out", "target") and str(value) == STDIO:
+            raise ConfigError(f"- is standard output; name a folder as {name}.")
+        if is_dataclass(value):
+            refuse_stdout(vars(value))
 
 
 def columns_of(given: Any) -> ColumnNames:

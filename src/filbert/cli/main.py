@@ -16,7 +16,13 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.arguments import disguised, flags_with_values, refuse_fractions, undisguised
+from filbert.cli.arguments import (
+    disguised,
+    flags_with_values,
+    refuse_fractions,
+    refuse_stdout,
+    undisguised,
+)
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.train.options import keys_of_tables
 
@@ -53,6 +59,8 @@ NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
+# Their --out may be -; other verbs write a folder, or several files.
+TO_STDOUT = ("predict", "embed", "fill", "score", "inspect", "explain")
 # Their first argument is a recipe: a TOML file, or the name of a built-in one.
 RECIPE_VERBS = ("pretrain", "distill")
 # This verb reads its recipe and the tables in it itself.
@@ -185,6 +193,8 @@ def launch(
     written = tuple(map(disguised, tokens))
     command, bound, _ = app.parse_args(written, exit_on_error=False, print_error=False)
     bound.arguments.update({name: undisguised(value) for name, value in bound.arguments.items()})
+    if known and tokens[0] not in TO_STDOUT:
+        refuse_stdout(bound.arguments)
     return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
 
 

@@ -22,6 +22,10 @@ _SAMPLE = 1_000
 _MOST_NUMBERS = 20
 
 
+# Standard names of the columns that a model reads.
+INPUT_COLUMNS = ("text", "text_pair", "tokens", "question", "context", "choices")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames:
     """The user's names for the columns that a task reads.
@@ -88,8 +92,7 @@ class ColumnNames:
         merged = replace(ColumnNames.recorded(options), **given)
         if not has_columns(path) or merged == self:
             return self
-        inputs = ("text", "text_pair", "tokens", "question", "context", "choices")
-        wanted = {*map(merged.given, inputs), *(merged.choice_columns or ())} - {None}
+        wanted = {*map(merged.given, INPUT_COLUMNS), *(merged.choice_columns or ())} - {None}
         with suppress(InputError):
             if wanted <= {*column_names(path, merged.separator, merged.encoding)}:
                 return merged

@@ -78,6 +78,9 @@ def text_row(item: Any, index: int) -> Row:
         InputError: It is none of these; with its index.
     """
     if isinstance(item, dict):
+        if item.get("text") is None:
+            keys = printable(", ".join(map(str, item)), 200)
+            raise InputError(f"Item {index} has no 'text'; its keys are {keys}.")
         item = (item.get("text"), item.get("text_pair"))
     text = _checked_text(item, index)
     values = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}

@@ -30,6 +30,7 @@ from filbert.inference.onnx_session import SessionModel, check_backend
 from filbert.inference.precision import built, number_format
 from filbert.inference.score import score_texts
 from filbert.inference.stored_task import (
+    as_standard_columns,
     keeping_answers,
     stored_max_length,
     task_of,
@@ -182,9 +183,9 @@ class Predictor:
 
         Args:
             items: One text, or many texts or pairs of texts: a list, a column of a DataFrame, or a
-                DataFrame with the columns `text` and maybe `text_pair`. For other tasks what their
-                rows hold: lists of words or texts (tagging), {"question", "context"},
-                {"context", "choices"}.
+                DataFrame with the columns of training, or `text` and maybe `text_pair`. For other
+                tasks what their rows hold: lists of words or texts (tagging), {"question",
+                "context"}, {"context", "choices"}.
             as_frame: Return a pandas DataFrame with one row an item and a column for each score.
 
         Returns:
@@ -197,7 +198,8 @@ class Predictor:
         task = self.known_task()
         is_one = isinstance(items, str | Mapping)
         values = [items] if is_one else items_of(items)
-        answers = list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(values)))
+        named = (as_standard_columns(self.checkpoint, value) for value in values)
+        answers = list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(named)))
         if as_frame:
             return as_data_frame(answers, getattr(items, "index", None))
         return answers[0] if is_one else answers

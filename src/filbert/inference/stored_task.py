@@ -8,7 +8,7 @@ from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.data.columns import ColumnNames
+from filbert.data.columns import INPUT_COLUMNS, ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
 from filbert.model.precision import Precision
@@ -125,14 +125,32 @@ def columns_of_training(
     options = (checkpoint and checkpoint.filbert or {}).get("options")
     if not isinstance(options, dict):
         return names
+    return names.or_recorded(_names_among(options), path)
+
+
+def as_standard_columns(checkpoint: Checkpoint | None, row: Any) -> Any:
+    """Return a row with the standard names for the text columns of training that it has.
+
+    Args:
+        checkpoint: The model, whose filbert.json records its options.
+        row: A mapping; anything else is returned as it is.
+    """
+    options = (checkpoint and checkpoint.filbert or {}).get("options")
+    if not isinstance(row, dict) or not isinstance(options, dict):
+        return row
+    names = ColumnNames.recorded(_names_among(options))
+    own = {name: names.given(name) for name in INPUT_COLUMNS}
+    return row | {name: row[column] for name, column in own.items() if column in row}
+
+
+def _names_among(options: dict[str, Any]) -> dict[str, Any]:
     # The folder may come from another source, so only texts and lists of texts are taken.
-    sound = {
+    return {
         name: value
         for name, value in options.items()
         if isinstance(value, str)
         or (isinstance(value, list) and all(isinstance(item, str) for item in value))
     }
-    return names.or_recorded(sound, path)
 
 
 def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
