@@ -114,11 +114,18 @@ def tfidf(train: list[Row], held: list[Row]) -> list[Any]:
     return list(model.predict(texts[1]))
 
 
-def options_of(setting: str, size: int) -> dict[str, Any]:
+def options_of(setting: str, train: list[Row]) -> dict[str, Any]:
     """Return the options of a setting; none are needed for the defaults."""
     if setting == DEFAULTS:
         return {}
-    chosen = with_defaults(TrainOptions(), num_rows=size, width=WIDTH, num_layers=LAYERS)
+    labels = {row["label"] for row in train}
+    chosen = with_defaults(
+        TrainOptions(),
+        num_rows=len(train),
+        width=WIDTH,
+        num_layers=LAYERS,
+        num_labels=1 if isinstance(train[0]["label"], float) else len(labels),
+    )
     rate, _, length = setting.rpartition(" x")
     lr, is_falling = RATES[rate]
     return {
@@ -156,7 +163,7 @@ def measured(data: Path, cell: str, setting: str) -> dict[str, Any]:
     if setting == TFIDF:
         answers = tfidf(train, held)
     else:
-        answers, used = finetuned(name, train, held, options_of(setting, int(size)))
+        answers, used = finetuned(name, train, held, options_of(setting, train))
     gold = [row["label"] for row in held]
     parts = {"dev": slice(0, DEV_ROWS), "test": slice(DEV_ROWS, None)}
     scores = {part: round(score(gold[at], answers[at]), 4) for part, at in parts.items()}
