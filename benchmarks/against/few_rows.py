@@ -181,9 +181,11 @@ def main() -> None:
     if given.child:
         child(given.child)
         return
-    from filbert.checkpoints.opening import find_model
+    import runs  # noqa: F401 (finds `sides`)
 
-    model = str(find_model("minilm"))
+    from sides.conversion import plain_folder
+
+    model = str(plain_folder("minilm"))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(given.out.read_text("utf-8")) if given.out.exists() else {}
     for seed in range(given.seeds):

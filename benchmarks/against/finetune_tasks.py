@@ -135,7 +135,7 @@ def _answer(kind: str, prediction: dict[str, Any]) -> Any:
 
 def child(request: dict[str, Any]) -> dict[str, Any]:
     """Train, score, and say so."""
-    from filbert.checkpoints.opening import find_model
+    from sides.conversion import plain_folder
 
     began = time.perf_counter()
     task, dev = request["task"], Path(request["dev"])
@@ -150,7 +150,7 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
         request["settings"],
         request["seed"],
         Path(request["out"]),
-        str(find_model(request["model"])),
+        str(plain_folder(request["model"])),
         request["device"],
     )
     scores = score(task, dev_gold(task, dev), found.pop("predictions"))

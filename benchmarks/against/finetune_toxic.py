@@ -94,10 +94,10 @@ def run_transformers(folder: Path, seed: int, bf16: bool) -> dict[str, float | s
         set_seed,
     )
 
-    from filbert.checkpoints.opening import find_model
+    from sides.conversion import plain_folder
 
     set_seed(seed)
-    source = str(find_model("minilm"))
+    source = str(plain_folder("minilm"))
     tokenizer = AutoTokenizer.from_pretrained(source)
     model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2)
     started = time.perf_counter()

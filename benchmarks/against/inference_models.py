@@ -20,11 +20,12 @@ _RANDOM: dict[str, dict[str, Any]] = {
 
 def folder_of(model: str, place: Path) -> tuple[Path | None, Any]:
     """The folder of a model, made if need be, and its marks' ids; or None and why there is none."""
-    from filbert.checkpoints.opening import find_model, read_tokenizer
+    from filbert.checkpoints.opening import read_tokenizer
+    from sides.conversion import plain_folder
 
     if model not in _RANDOM:
         try:
-            folder = find_model(model)
+            folder = plain_folder(model)
         except FilbertError as error:
             return None, str(error)
     else:

@@ -39,8 +39,8 @@ from runs import add_results_options, append, machine
 from serve_sides import QUIET, SIDES, Place
 
 import filbert.samples
-from filbert.checkpoints.opening import find_model
 from sides.clients import Client, Reply, closed_loop, percentile, request
+from sides.conversion import plain_folder
 from sides.served import Served, free_port
 
 JUDGE = "FastAPI + sentence-transformers"
@@ -131,7 +131,7 @@ def record_of(turns: list[tuple[list[Reply], float]]) -> Record:
 
 def compare(given: argparse.Namespace, place: Path, results: Path | None) -> list[Record]:
     """Start the servers, compare their vectors, and let them take turns."""
-    model = str(find_model("minilm"))
+    model = str(plain_folder("minilm"))
     texts = texts_of(given)
     facts = machine()
     records: list[Record] = []

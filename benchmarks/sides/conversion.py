@@ -19,6 +19,21 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
 
 
+def plain_folder(name: str) -> Path:
+    """A folder that other tools load; a built-in model is converted once, into runs/models."""
+    from filbert.checkpoints.opening import find_model
+    from filbert.checkpoints.packed_weights import PACKED
+    from filbert.conversion import convert_model
+
+    folder = find_model(name)
+    if not (folder / PACKED).is_file():
+        return folder
+    plain = Path("runs", "models", name)
+    if not plain.is_dir():
+        convert_model(name, plain, to="huggingface")
+    return plain
+
+
 def convert(kind: str, model: Path, place: Path) -> Path:
     """Make `place / kind` if it is not there yet; one process at a time.
 

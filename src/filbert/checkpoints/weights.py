@@ -1,4 +1,4 @@
-"""Reads and writes tensor files: safetensors, also sharded, and pytorch_model.bin (read only).
+"""Reads and writes tensor files: safetensors, also sharded; read only: pickles, packed weights.
 
 Names and shapes are known from the headers before any tensor is read.
 """
@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from filbert.checkpoints.families import SAFETENSORS
+from filbert.checkpoints.packed_weights import PACKED, Described, unpacked
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
 
@@ -32,7 +33,7 @@ _DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-_NAMES = ("model.safetensors", "pytorch_model.bin")
+_NAMES = ("model.safetensors", "pytorch_model.bin", PACKED)
 # Tensors of a pickle may share memory, as tied weights do.
 _MAX_SHARING = 16
 # Unpickling takes two microseconds a byte. The pickle of 24 layers has 50,000 bytes.
@@ -92,6 +93,22 @@ class Weights:
 
 
 def _add_safetensors(weights: Weights, path: Path) -> None:
+    tensors, file = _opened(path)
+    if path.name != PACKED:
+        weights.add(path, tensors, file.get_tensor)
+        return
+    base = None
+    if (name := (file.metadata() or {}).get("base")) is not None:
+        place = path.absolute().parents[1] / name / PACKED
+        if Path(name).name != name or not place.is_file():
+            raise FormatError(f"{path} is based on {printable(name)}, which is not next to it.")
+        described, opened = _opened(place)
+        base = unpacked(place, described, opened.get_tensor, None)
+    weights.add(path, *unpacked(path, tensors, file.get_tensor, base))
+
+
+def _opened(path: Path) -> tuple[Described, Any]:
+    """Return shape and dtype of each tensor of a safetensors file, and the file."""
     with path.open("rb") as start:
         first = start.read(8)
         size = int.from_bytes(first, "little")
@@ -115,7 +132,7 @@ def _add_safetensors(weights: Weights, path: Path) -> None:
             f"{path} is not a whole safetensors file ({printable(str(error), 200)}). "
             "Download or copy it again."
         ) from error
-    weights.add(path, tensors, file.get_tensor)
+    return tensors, file
 
 
 def _is_zip(path: Path) -> bool:

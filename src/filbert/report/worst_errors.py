@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from filbert.data.records import Row
     from filbert.tasks.base import Task
 
-MOST_ERRORS = 25
+MOST_ERRORS, MOST_RIGHT = 25, 12
 MOST_ENTITIES = 4
 # Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
@@ -62,6 +62,7 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     ]
     texts, why = passages(folder, shown) if show_texts and shown else ({}, "")
     below = [texts.get(row["row"], []) for row in shown] if texts else ()
+    is_labelled = bool(texts) and folder.problem in ("binary", "multiclass", "multilabel")
     share = numbers.percent(len(errors) / len(folder.rows))
     path = folder.data.get("path")
     return section(
@@ -71,7 +72,18 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
         + (f" Rows count from 0; lines are those of {path}." if path else ""),
         paragraph(why, "note"),
         Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
+        _right_answers(folder, [row for key, row in keyed if key is None]) if is_labelled else "",
     )
+
+
+def _right_answers(folder: RunFolder, rows: list[Prediction]) -> Table:
+    """The texts of some rows with the right labels, at even distances."""
+    shown = rows[:: max(1, len(rows) // MOST_RIGHT)][:MOST_RIGHT]
+    texts, _ = passages(folder, shown)
+    cells = [[numbers.count(row.get("row")), ", ".join(gold_labels(row))] for row in shown]
+    below = [texts.get(row["row"], []) for row in shown]
+    title = "Some rows that are exactly right"
+    return Table(["row", "gold"], cells, 2, title=title, passages=below)
 
 
 def rule_of(folder: RunFolder) -> ErrorRule | None:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from filbert.cli.arguments import ModelName
 
 
 def quickstart(
     *,
+    toxic: bool = False,
+    search: bool = False,
+    question: str | None = None,
     out: str = "runs/quickstart",
-    model: ModelName = "filbert-mini",
+    model: ModelName = "minilm",
     seed: int = 42,
     steps: int | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Run the embedded example, from text to report: is a comment toxic?
+    """Run an embedded example, from text to report: what does a bank's customer want?
 
-    Checks 4,000 comments, fine-tunes a small model on them and compares it with TF-IDF on other
-    comments. It takes a few minutes on a CPU and needs no network.
+    Fine-tunes a small model on 240 sentences with 30 intents and compares it with TF-IDF on 900
+    others. It takes about a minute on a CPU and needs no network.
 
     Parameters
     ----------
+    toxic:
+        4,000 comments instead, toxic or not: real and offensive, so the report shows none of them.
+    search:
+        find sentences by their meaning instead, without any training.
+    question:
+        with --search, the sentence to search with.
     out:
         the run folder.
     seed:
@@ -29,27 +41,57 @@ def quickstart(
     overwrite:
         replace an earlier run in --out.
     """
-    from pathlib import Path
+    from filbert.errors import ConfigError
 
+    if search:
+        _search(model, question)
+    elif question is not None:
+        raise ConfigError("--question is for --search. Give both, or neither.")
+    else:
+        options = {"model": model, "seed": seed, "steps": steps, "overwrite": overwrite}
+        _classify("toxic" if toxic else "intents", Path(out), **options)
+
+
+def _classify(sample: str, folder: Path, **options: Any) -> None:
+    """Train, and print the results and three commands to try."""
     from rich.console import Console
 
-    from filbert.cli.verbs.check import print_report
-    from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
     from filbert.report.table import difference_lines, result_table
-    from filbert.train.run_folder import check_out
 
-    folder = Path(out)
-    check_out(folder, overwrite=overwrite)
-    print_report(check_sample(model), Console(stderr=True))
-    facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
+    facts = run_quickstart(sample, folder, **options)
     Console(emoji=False).print(result_table(facts))
     for line in difference_lines(facts):
         print(line)
+    example = "I think somebody has stolen my card."
+    if sample == "toxic":
+        example = "Thank you for your help."
     print(f"report: {folder / 'report.html'}")
     print("Try next:")
-    print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
-    print(f"  filbert info {folder / 'model'}")
-    print('  filbert fill "She opened the [MASK] and went out."')
-    print("  filbert compare toxic-study --data YOUR.csv --out runs/study --seeds 1")
-    print("  filbert check --task classification YOUR.csv --text-column TEXT --label-column LABEL")
+    print(f"  echo '{example}' | filbert predict {folder / 'model'}")
+    print("  filbert quickstart --search --question 'Am I short of money?'")
+    print(f"  filbert serve {folder / 'model'}")
+
+
+def _search(model: str, question: str | None) -> None:
+    """Print what was found, and how often it has the intent of the question."""
+    from filbert import quickstart
+    from filbert.report.numbers import probability
+
+    questions = quickstart.QUESTIONS if question is None else (question,)
+    result = quickstart.search(model, questions)
+    print(f"The nearest of {result.num_texts} sentences by the cosine of their vectors:")
+    for asked, hits in zip(questions, result.hits, strict=True):
+        print(f"\n{asked}")
+        for hit in hits:
+            print(f"  {hit.cosine:.2f}  {hit.text}")
+    shares = result.shares
+    print(
+        f"\nOf {result.num_tested} other sentences, the nearest one has the same intent for "
+        f"{shares['vectors']:.1%}; by TF-IDF for {shares['TF-IDF']:.1%} (McNemar's test: "
+        f"p {probability(result.test.p)})."
+    )
+    print("Try next:")
+    print("  filbert quickstart --search --question 'Am I short of money?'")
+    print(f"  echo 'Am I short of money?' | filbert embed {model} --out vector.jsonl")
+    print(f"  filbert serve {model}")
