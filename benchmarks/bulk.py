@@ -43,7 +43,7 @@ from runs import add_results_options, append, machine
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import characters_in, chunks, read_texts, text_of
+from filbert.data.texts import chunks, read_texts, text_of
 from filbert.inference.bulk import (
     Answers,
     Entry,
@@ -57,6 +57,7 @@ from filbert.inference.bulk import (
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
 from filbert.tasks.rows import read_task_rows
+from filbert.text.tokenizer import characters_in
 from sides.agreement import cosines
 
 # Rows that are looked at beside the same text alone.

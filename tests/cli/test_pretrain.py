@@ -88,7 +88,7 @@ def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, argu
 def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("pretrain", "mini-gpu", "--corpus", "a.txt")
-    assert done.status == 2 and "Did you mean mini-cpu?" in done.err
+    assert done.status == 2 and "Did you mean 'mini-cpu'?" in done.err
     assert "mini-gpu is no recipe" in done.err
     assert call("pretrain", "absent.toml", "--out", "x").status == 2
     (tmp_path / "bad.toml").write_text("steps = \n")

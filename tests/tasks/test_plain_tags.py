@@ -97,4 +97,4 @@ def test_a_model_of_parts_of_speech_is_trained_used_and_measured(tiny_model, tmp
     assert [entity["label"] for entity in answer["entities"]] == answer["tags"]
     assert answer["tags"] == ["DT", "JJ", "NN"]
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "F1 of every tag" in page and "gold entities" not in page
+    assert "Metrics by tag" in page and "gold entities" not in page

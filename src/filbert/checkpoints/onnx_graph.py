@@ -27,7 +27,8 @@ from filbert.model.config import (
     RMSNorm,
     RotaryPositions,
 )
-from filbert.model.positions import alibi_slopes, bucket_of, rotary_frequencies, row_of_distance
+from filbert.model.distances import alibi_slopes, bucket_of, row_of_distance
+from filbert.model.positions import rotary_frequencies
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
 OPSET = 20

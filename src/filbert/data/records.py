@@ -467,7 +467,9 @@ def open_parquet(path: str | Path) -> Any:
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a Parquet file, or a damaged one: {error}.") from error
+        raise InputError(
+            f"{path}: not a Parquet file, or a damaged one: {str(error).rstrip('.')}."
+        ) from error
     _without_repeats(file.schema_arrow.names, str(path))
     return file
 

@@ -179,7 +179,7 @@ class Predictor:
     def predict(self, items: Any, *, as_frame: bool) -> Any: ...
     @checked_keywords
     def predict(self, items: Any, *, as_frame: bool = False) -> Any:
-        """Answer one item or many, in order, in the shape of INTERFACE.
+        """Answer one item or many, in order.
 
         Args:
             items: One text, or many texts or pairs of texts: a list, a column of a DataFrame, or a

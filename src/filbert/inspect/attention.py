@@ -22,8 +22,9 @@ from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
-from filbert.model.attention import AttentionPlan, PositionVectors, distance, sequence_scores
+from filbert.model.attention import AttentionPlan, distance, sequence_scores
 from filbert.model.config import EncoderConfig
+from filbert.model.distances import PositionVectors
 from filbert.model.encoder import Encoder, Layer, traced
 from filbert.model.heads import Model
 from filbert.model.positions import rotate

@@ -4,8 +4,7 @@ T tokens in the batch, S sequences, A heads, D head size, H = A * D. A group is 
 sequences of (nearly) equal length, laid out as (B, L, D): B = n * A, L is the longest of the group.
 A block is L neighbouring queries of one long sequence, with the K keys that they may attend to.
 
-Values by distance have P = 2 M - 1 columns, M at least the longest sequence: column M - 1 + d
-belongs to a key d positions after the query.
+Values by distance have P columns, see `model/distances.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,15 @@ import torch
 from torch import Tensor
 
 from filbert.batch import PackedBatch
-from filbert.model.cpu import apply_bits, keep_bits, keep_scale, powers_of_two, products
+from filbert.model.cpu import apply_bits, keep_bits, keep_scale, products
+from filbert.model.distances import (
+    PositionVectors,
+    add_bias_gradient,
+    add_position_gradients,
+    scores_by_position,
+    square,
+    stripes,
+)
 from filbert.model.positions import Angles, rotate
 
 # Largest share of padding in a group, and most scores per head of a group of several sequences. On
@@ -151,19 +158,7 @@ class AttentionPlan:
         """`bias_AP` as scores of the longest sequence up to `_LONG`, without gradient."""
         assert self.bias_AP is not None
         longest = min(self.batch.max_seqlen, _LONG)
-        return _square(self.bias_AP.detach(), longest, longest, 0)
-
-
-class PositionVectors(NamedTuple):
-    """Vectors of one layer by distance, (A, D, P) each, times the scale of the scores.
-
-    Attributes:
-        keys_ADP: Queries are multiplied with them.
-        queries_ADP: Keys are; in the reverse order of columns.
-    """
-
-    keys_ADP: Tensor
-    queries_ADP: Tensor
+        return square(self.bias_AP.detach(), longest, longest, 0)
 
 
 def max_scores_on(device: torch.device) -> int:
@@ -292,126 +287,6 @@ def _operands(qkv_T3AD: Tensor, group: Group) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-# Scores by distance
-
-
-def _columns(num_columns: int, num_queries: int, num_keys: int, ahead: int) -> slice:
-    """Return the columns of the distances between neighbouring queries and neighbouring keys.
-
-    Args:
-        num_columns: P.
-        num_queries, num_keys: How many there are.
-        ahead: Position of the first key less that of the first query.
-    """
-    start = (num_columns + 1) // 2 + ahead - num_queries
-    return slice(start, start + num_queries + num_keys - 1)
-
-
-def _square(values_AP: Tensor, length: int, num_keys: int, ahead: int) -> Tensor:
-    """Lay out values by distance as scores (A, L, K)."""
-    band = values_AP[:, _columns(values_AP.shape[1], length, num_keys, ahead)]
-    # The first window belongs to the last query.
-    return band.unfold(1, num_keys, 1).flip(1)
-
-
-def _skewed(columns_AnLW: Tensor, num_keys: int) -> Tensor:
-    """View columns by distance, W = L + K - 1 for neighbouring queries, as scores (A, n, L, K).
-
-    The distances of a query begin one column before those of the query above it, so that rows of
-    W - 1 elements bring each key into a column. No index is needed.
-    """
-    heads, count, length, width = columns_AnLW.shape
-    strides = (count * length * width, length * width, width - 1, 1)
-    return columns_AnLW.as_strided((heads, count, length, num_keys), strides, length - 1)
-
-
-class _Stripe(NamedTuple):
-    """Neighbouring queries that are multiplied with the position vectors of their keys; or keys.
-
-    Attributes:
-        at: Which ones: an index into (A, n, L, ...).
-        rows_AmD: Themselves, (A, m, D); m of all sequences.
-        columns: Of the position vectors, W.
-        shape: (A, sequences, each, W), the shape of the products.
-    """
-
-    at: tuple[slice, slice, slice]
-    rows_AmD: Tensor
-    columns: slice
-    shape: tuple[int, int, int, int]
-
-
-def _stripes(
-    rows_BLD: Tensor, others: int, group: Group, num_columns: int, ahead: int
-) -> Iterator[_Stripe]:
-    """Cut the queries of a group into stripes; or its keys.
-
-    Args:
-        rows_BLD: The queries.
-        others: Number of keys.
-        group: Theirs.
-        num_columns: P.
-        ahead: Position of the first key less that of the first query.
-    """
-    length, size = rows_BLD.shape[1:]
-    grid = rows_BLD.view(group.count, -1, length, size).transpose(0, 1)
-    # The products of several sequences have few shapes, see `products`.
-    step = _STRIPE if group.count == 1 else length
-    for sequences in powers_of_two(group.count):
-        for first in range(0, length, step):
-            each = min(step, length - first)
-            at = (slice(None), sequences, slice(first, first + each))
-            rows = grid[at].reshape(len(grid), -1, size)
-            shape = (len(grid), rows.shape[1] // each, each, each + others - 1)
-            yield _Stripe(at, rows, _columns(num_columns, each, others, ahead - first), shape)
-
-
-def _scores_by_position(
-    query: Tensor, key: Tensor, group: Group, vectors: PositionVectors
-) -> Tensor:
-    """Compute queries times the vectors of their keys' distances, and the reverse: (n, A, L, K).
-
-    Source: He et al. 2021 (DeBERTa), equation 4: content to position and position to content.
-    """
-    keys_ADP, queries_ADP = vectors
-    num_columns = keys_ADP.shape[-1]
-    scores_nALK = query.new_empty((group.count, len(keys_ADP), group.length, group.num_keys))
-    scores = scores_nALK.transpose(0, 1)
-    # By MKL: oneDNN copies every range of vectors, 32 ms instead of 14 for 12 heads of 512 tokens.
-    for stripe in _stripes(key, group.length, group, num_columns, -group.ahead):
-        wide = torch.bmm(stripe.rows_AmD, queries_ADP[..., stripe.columns])
-        scores.transpose(2, 3)[stripe.at] = _skewed(wide.view(stripe.shape), group.length)
-    for stripe in _stripes(query, group.num_keys, group, num_columns, group.ahead):
-        wide = torch.bmm(stripe.rows_AmD, keys_ADP[..., stripe.columns])
-        scores[stripe.at] += _skewed(wide.view(stripe.shape), group.num_keys)
-    return scores_nALK
-
-
-def _add_position_gradients(
-    grad_AnLK: Tensor, stripe: _Stripe, vectors_ADP: Tensor, grads: tuple[Tensor, Tensor]
-) -> None:
-    """Add the gradients of a stripe's rows, (B, L, D), and of the vectors, (A, D, P)."""
-    rows_BLD, table_ADP = grads
-    part = grad_AnLK[stripe.at]
-    wide = grad_AnLK.new_zeros(stripe.shape)
-    _skewed(wide, part.shape[-1]).copy_(part)
-    wide_AmW = wide.view(len(wide), -1, wide.shape[-1])
-    of_rows = torch.bmm(wide_AmW, vectors_ADP[..., stripe.columns].transpose(1, 2))
-    heads, count = grad_AnLK.shape[:2]
-    grid = rows_BLD.view(count, heads, *rows_BLD.shape[1:]).transpose(0, 1)
-    grid[stripe.at] += of_rows.view(*stripe.shape[:3], -1)
-    table_ADP[..., stripe.columns] += torch.bmm(stripe.rows_AmD.transpose(1, 2), wide_AmW)
-
-
-def _add_bias_gradient(grad_AnLK: Tensor, group: Group, grad_AP: Tensor) -> None:
-    """Add the gradient of the bias by distance, (A, P), through the scores of a group."""
-    heads, _, length, num_keys = grad_AnLK.shape
-    columns = _columns(grad_AP.shape[1], length, num_keys, group.ahead)
-    wide = grad_AnLK.new_zeros((heads, 1, length, length + num_keys - 1))
-    _skewed(wide, num_keys).copy_(grad_AnLK.sum(1, keepdim=True))
-    grad_AP[:, columns] += wide.sum((1, 2))
-
-
 # Attention
 
 
@@ -439,13 +314,15 @@ class _Layer(NamedTuple):
         """
         bias_AP = self.plan.bias_AP
         if self.vectors is not None:
-            return _scores_by_position(query, key, group, self.vectors)
+            return scores_by_position(
+                query, key, self.vectors, count=group.count, ahead=group.ahead
+            )
         if bias_AP is None:
             return None
         if group.keys is None and group.length <= _LONG:
             square_ALK = self.plan.square_ALL[:, : group.length, : group.length]
         else:
-            square_ALK = _square(bias_AP.detach(), group.length, group.num_keys, group.ahead)
+            square_ALK = square(bias_AP.detach(), group.length, group.num_keys, group.ahead)
         return square_ALK.to(query.dtype)
 
     @property
@@ -648,14 +525,15 @@ def _add_gradients(
     grad_nALK = grad_scores.view(group.count, -1, group.length, group.num_keys)
     grad_AnLK = grad_nALK.transpose(0, 1)
     if totals.bias_AP is not None:
-        _add_bias_gradient(grad_AnLK, group, totals.bias_AP)
+        add_bias_gradient(grad_AnLK, totals.bias_AP, ahead=group.ahead)
     if layer.vectors is not None:
-        columns, (table, other) = layer.vectors[0].shape[-1], layer.vectors
-        for stripe in _stripes(query, group.num_keys, group, columns, group.ahead):
-            _add_position_gradients(grad_AnLK, stripe, table, (grad_query, totals.vectors[0]))
+        table, other = layer.vectors
+        common = {"count": group.count, "num_columns": table.shape[-1]}
+        for stripe in stripes(query, group.num_keys, ahead=group.ahead, **common):
+            add_position_gradients(grad_AnLK, stripe, table, (grad_query, totals.vectors[0]))
         by_key = grad_AnLK.transpose(2, 3)
-        for stripe in _stripes(key, group.length, group, columns, -group.ahead):
-            _add_position_gradients(by_key, stripe, other, (grads_3BKD[1], totals.vectors[1]))
+        for stripe in stripes(key, group.length, ahead=-group.ahead, **common):
+            add_position_gradients(by_key, stripe, other, (grads_3BKD[1], totals.vectors[1]))
     if group.keys is None:
         _store(grads_3BKD, totals.qkv_T3AD, group)
         return

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
-from filbert.model.attention import AttentionPlan, PositionVectors, attend
+from filbert.model.attention import AttentionPlan, attend
 from filbert.model.config import (
     Alibi,
     Buckets,
@@ -28,8 +28,14 @@ from filbert.model.config import (
     RotaryPositions,
 )
 from filbert.model.cpu import activate, cut, dense, dropout, fill_up
+from filbert.model.distances import (
+    PositionVectors,
+    alibi_slopes,
+    bucket_of,
+    row_of_distance,
+)
 from filbert.model.pooling import mean_of_sequences, row_read
-from filbert.model.positions import alibi_slopes, bucket_of, rotary_angles, row_of_distance
+from filbert.model.positions import rotary_angles
 
 
 class RMSNormFromOne(nn.RMSNorm):
@@ -162,10 +168,8 @@ class Layer(nn.Module):
 
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         rates = self.config.dropout
-        qkv, rate = (
-            self.heads(dense(hidden_TH, self.qkv)),
-            rates.attention if self.training else 0.0,
-        )
+        qkv = self.heads(dense(hidden_TH, self.qkv))
+        rate = rates.attention if self.training else 0.0
         mixed = attend(qkv, plan, rate, vectors=self.position_vectors(plan)).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
         return dropout(mixed, rates.hidden, self.training)

@@ -115,7 +115,7 @@ class EmbedRequest(EmbedAllRequest):
 class Choices(BaseModel):
     """A context, which may be empty, and its possible continuations, for multiple choice."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     context: AnyText
     choices: Lines

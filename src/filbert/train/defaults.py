@@ -115,6 +115,7 @@ def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | No
     if num_steps is not None and num_steps < _TOO_FEW_STEPS:
         lines.append(
             f"warning: {num_steps} optimizer steps are few; a model often needs "
-            f"{_TOO_FEW_STEPS} or more. Give more --epochs."
+            f"{_TOO_FEW_STEPS} or more. Give more "
+            f"{'--epochs' if given.steps is None else '--steps'}."
         )
     return lines

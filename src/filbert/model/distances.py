@@ -1,0 +1,219 @@
+"""Scores by distance: biases and position vectors that attention adds for pairs of tokens.
+
+A heads, n sequences of L queries and K keys each, B = n * A, D head size. Values by distance have
+P = 2 M - 1 columns, M at least the longest sequence: column M - 1 + d belongs to a key d positions
+after the query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from filbert.model.cpu import powers_of_two
+
+# Queries, or keys, that are multiplied with one range of position vectors: a range is as many
+# columns longer than the sequence.
+_STRIPE = 128
+
+
+class PositionVectors(NamedTuple):
+    """Vectors of one layer by distance, (A, D, P) each, times the scale of the scores.
+
+    Attributes:
+        keys_ADP: Queries are multiplied with them.
+        queries_ADP: Keys are; in the reverse order of columns.
+    """
+
+    keys_ADP: Tensor
+    queries_ADP: Tensor
+
+
+# Values by distance
+
+
+def bucket_of(ahead_P: Tensor, count: int, max_distance: int) -> Tensor:
+    """Return the bucket of each distance, int64 (P,).
+
+    Half of the buckets are for keys after the query. Of each half, the first half are distances of
+    their own, and the others grow logarithmically.
+
+    Args:
+        ahead_P: Position of the key less that of the query, int64.
+        count: Number of buckets.
+        max_distance: From here on all distances have the last bucket.
+
+    Source: Raffel et al. 2020, section 2.1, and mesh_tensorflow, transformer_layers.py.
+    """
+    half, exact = count // 2, count // 4
+    apart = ahead_P.abs()
+    growth = torch.log(apart.float() / exact) / math.log(max_distance / exact)
+    # The logarithm of distance 0 is infinite; that distance has its own bucket.
+    far = exact + (growth * (half - exact)).clamp(0, half).long()
+    return torch.where(apart < exact, apart, far.clamp(max=half - 1)) + half * (ahead_P > 0)
+
+
+def row_of_distance(behind_P: Tensor, count: int, max_distance: int) -> Tensor:
+    """Return the row of each distance in a table of 2 `count` rows, int64 (P,).
+
+    Row `count` is distance 0. Distances up to half of `count` have rows of their own, and the
+    others grow logarithmically.
+
+    Args:
+        behind_P: Position of the query less that of the key, int64.
+        count: Rows for each direction.
+        max_distance: From here on all distances have the last row.
+
+    Source: He et al. 2023 (DeBERTaV3), and microsoft/DeBERTa, da_utils.py, make_log_bucket_dict.
+    """
+    middle = count // 2
+    apart = behind_P.abs().clamp(min=middle)
+    growth = torch.log(apart / middle) / torch.log(torch.tensor((max_distance - 1) / middle))
+    far = (torch.ceil(growth * (middle - 1)) + middle) * behind_P.sign()
+    rows = torch.where(behind_P.abs() <= middle, behind_P.float(), far).long() + count
+    return rows.clamp(0, 2 * count - 1)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the fall of the scores per token of distance for each head.
+
+    A geometric series from 2 ** (-8 / n) for n heads, a power of two. Further heads have every
+    second value of the series for 2 n.
+
+    Source: Press et al. 2022, section 3, and ofirpress/attention_with_linear_biases.
+    """
+    power = 1 << (num_heads.bit_length() - 1)
+    first = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    further = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return (first + further)[:num_heads]
+
+
+# Scores of pairs
+
+
+def _columns(num_columns: int, num_queries: int, num_keys: int, ahead: int) -> slice:
+    """Return the columns of the distances between neighbouring queries and neighbouring keys.
+
+    Args:
+        num_columns: P.
+        num_queries, num_keys: How many there are.
+        ahead: Position of the first key less that of the first query.
+    """
+    start = (num_columns + 1) // 2 + ahead - num_queries
+    return slice(start, start + num_queries + num_keys - 1)
+
+
+def square(values_AP: Tensor, length: int, num_keys: int, ahead: int) -> Tensor:
+    """Lay out values by distance as scores (A, L, K)."""
+    band = values_AP[:, _columns(values_AP.shape[1], length, num_keys, ahead)]
+    # The first window belongs to the last query.
+    return band.unfold(1, num_keys, 1).flip(1)
+
+
+def _skewed(columns_AnLW: Tensor, num_keys: int) -> Tensor:
+    """View columns by distance, W = L + K - 1 for neighbouring queries, as scores (A, n, L, K).
+
+    The distances of a query begin one column before those of the query above it, so that rows of
+    W - 1 elements bring each key into a column. No index is needed.
+    """
+    heads, count, length, width = columns_AnLW.shape
+    strides = (count * length * width, length * width, width - 1, 1)
+    return columns_AnLW.as_strided((heads, count, length, num_keys), strides, length - 1)
+
+
+class Stripe(NamedTuple):
+    """Neighbouring queries that are multiplied with the position vectors of their keys; or keys.
+
+    Attributes:
+        at: Which ones: an index into (A, n, L, ...).
+        rows_AmD: Themselves, (A, m, D); m of all sequences.
+        columns: Of the position vectors, W.
+        shape: (A, sequences, each, W), the shape of the products.
+    """
+
+    at: tuple[slice, slice, slice]
+    rows_AmD: Tensor
+    columns: slice
+    shape: tuple[int, int, int, int]
+
+
+def stripes(
+    rows_BLD: Tensor, others: int, *, count: int, num_columns: int, ahead: int
+) -> Iterator[Stripe]:
+    """Cut the queries of a group into stripes; or its keys.
+
+    Args:
+        rows_BLD: The queries.
+        others: Number of keys.
+        count: Number of sequences n.
+        num_columns: P.
+        ahead: Position of the first key less that of the first query.
+    """
+    length, size = rows_BLD.shape[1:]
+    grid = rows_BLD.view(count, -1, length, size).transpose(0, 1)
+    # The products of several sequences have few shapes, see `products`.
+    step = _STRIPE if count == 1 else length
+    for sequences in powers_of_two(count):
+        for first in range(0, length, step):
+            each = min(step, length - first)
+            at = (slice(None), sequences, slice(first, first + each))
+            rows = grid[at].reshape(len(grid), -1, size)
+            shape = (len(grid), rows.shape[1] // each, each, each + others - 1)
+            yield Stripe(at, rows, _columns(num_columns, each, others, ahead - first), shape)
+
+
+def scores_by_position(
+    query_BLD: Tensor, key_BKD: Tensor, vectors: PositionVectors, *, count: int, ahead: int
+) -> Tensor:
+    """Compute queries times the vectors of their keys' distances, and the reverse: (n, A, L, K).
+
+    Args:
+        query_BLD, key_BKD: Of n sequences.
+        vectors: Of the layer.
+        count: n.
+        ahead: Position of the first key less that of the first query.
+
+    Source: He et al. 2021 (DeBERTa), equation 4: content to position and position to content.
+    """
+    keys_ADP, queries_ADP = vectors
+    num_columns, length, num_keys = keys_ADP.shape[-1], query_BLD.shape[1], key_BKD.shape[1]
+    scores_nALK = query_BLD.new_empty((count, len(keys_ADP), length, num_keys))
+    scores = scores_nALK.transpose(0, 1)
+    # By MKL: oneDNN copies every range of vectors, 32 ms instead of 14 for 12 heads of 512 tokens.
+    common = {"count": count, "num_columns": num_columns}
+    for stripe in stripes(key_BKD, length, ahead=-ahead, **common):
+        wide = torch.bmm(stripe.rows_AmD, queries_ADP[..., stripe.columns])
+        scores.transpose(2, 3)[stripe.at] = _skewed(wide.view(stripe.shape), length)
+    for stripe in stripes(query_BLD, num_keys, ahead=ahead, **common):
+        wide = torch.bmm(stripe.rows_AmD, keys_ADP[..., stripe.columns])
+        scores[stripe.at] += _skewed(wide.view(stripe.shape), num_keys)
+    return scores_nALK
+
+
+def add_position_gradients(
+    grad_AnLK: Tensor, stripe: Stripe, vectors_ADP: Tensor, grads: tuple[Tensor, Tensor]
+) -> None:
+    """Add the gradients of a stripe's rows, (B, L, D), and of the vectors, (A, D, P)."""
+    rows_BLD, table_ADP = grads
+    part = grad_AnLK[stripe.at]
+    wide = grad_AnLK.new_zeros(stripe.shape)
+    _skewed(wide, part.shape[-1]).copy_(part)
+    wide_AmW = wide.view(len(wide), -1, wide.shape[-1])
+    of_rows = torch.bmm(wide_AmW, vectors_ADP[..., stripe.columns].transpose(1, 2))
+    heads, count = grad_AnLK.shape[:2]
+    grid = rows_BLD.view(count, heads, *rows_BLD.shape[1:]).transpose(0, 1)
+    grid[stripe.at] += of_rows.view(*stripe.shape[:3], -1)
+    table_ADP[..., stripe.columns] += torch.bmm(stripe.rows_AmD.transpose(1, 2), wide_AmW)
+
+
+def add_bias_gradient(grad_AnLK: Tensor, grad_AP: Tensor, *, ahead: int) -> None:
+    """Add the gradient of the bias by distance, (A, P), through the scores of a group."""
+    heads, _, length, num_keys = grad_AnLK.shape
+    columns = _columns(grad_AP.shape[1], length, num_keys, ahead)
+    wide = grad_AnLK.new_zeros((heads, 1, length, length + num_keys - 1))
+    _skewed(wide, num_keys).copy_(grad_AnLK.sum(1, keepdim=True))
+    grad_AP[:, columns] += wide.sum((1, 2))
