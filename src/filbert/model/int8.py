@@ -9,6 +9,7 @@ Source: Dettmers et al. 2022 (LLM.int8()), section 2.1, for the vector-wise scal
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +24,9 @@ LEAST = {"gelu": -0.1702, "gelu_tanh": -0.1702, "relu": 0.0}
 
 # For a row of zeros, which any scale fits.
 _SMALLEST = 1e-30
+
+# Values of ONEDNN_MAX_CPU_ISA that exclude VNNI.
+_WITHOUT_VNNI = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 
 
 class Codes(NamedTuple):
@@ -74,6 +78,9 @@ def has_integer_products() -> bool:
     Without VNNI oneDNN adds pairs of products in 16 bits, which saturate; such CPUs compute the
     same numbers by float32 products, without the speed.
     """
+    # Read by oneDNN, which then has no kernel with VNNI either.
+    if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _WITHOUT_VNNI:
+        return False
     return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
 
 
