@@ -28,7 +28,6 @@ def convert_model(
     target: Path,
     *,
     to: str,
-    hidden_act: str | None = None,
     data: str | None = None,
     names: ColumnNames | None = None,
     max_loss: float | None = None,
@@ -40,7 +39,6 @@ def convert_model(
         source: A folder, TensorFlow checkpoint, built-in name or Hub id.
         target: The folder to write.
         to: "huggingface", "google" or "int8".
-        hidden_act: Meaning of "gelu" in a TensorFlow checkpoint: gelu (erf) or gelu_tanh.
         data: With "int8", labelled rows, or texts for a model without a task.
         names: Their columns.
         max_loss: The most that a metric on `data` may fall by.
@@ -60,7 +58,7 @@ def convert_model(
         raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
-    checkpoint = read_checkpoint(place, hidden_act=hidden_act)
+    checkpoint = read_checkpoint(place)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
     misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)

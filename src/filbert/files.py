@@ -58,28 +58,22 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _make_parents(path: Path) -> list[Path]:
-    """Create the missing folders above `path`, and return them, outermost first."""
-    missing = [parent for parent in path.parents if not parent.exists()][::-1]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot create {path.parent}: {error.strerror}.") from error
-    return missing
-
-
 @contextmanager
-def _staged(target: Path, *, folder: bool, parent: Path | None = None) -> Iterator[Path]:
+def _staged(target: Path, *, folder: bool) -> Iterator[Path]:
     """Yield a temporary sibling of `target`, which is deleted unless the block renames it."""
-    created = _make_parents((parent or target.parent) / target.name)
-    temporary = (parent or target.parent) / f".{target.name}.{token_hex(6)}.tmp"
+    created = [parent for parent in target.parents if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Cannot create {target.parent}: {error.strerror}.") from error
+    temporary = target.with_name(f".{target.name}.{token_hex(6)}.tmp")
     try:
         if folder:
             temporary.mkdir()
         yield temporary
     except BaseException as error:
         _delete(temporary)
-        for path in reversed(created):
+        for path in created:
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -126,28 +120,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         flush(path.parent)
-
-
-@contextmanager
-def replace_files(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder whose files move into `folder` when the block succeeds.
-
-    All are complete on the disk before the first one is renamed. Other files of `folder` stay; it
-    is created if missing.
-
-    Raises:
-        InputError: The disk is full, or the folder is not writable.
-    """
-    folder = Path(os.path.realpath(folder))
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, not a folder.")
-    with _staged(folder, folder=True, parent=folder) as temporary:
-        yield temporary
-        _flush_tree(temporary)
-        for path in sorted(temporary.iterdir()):
-            path.replace(folder / path.name)
-        temporary.rmdir()
-        flush(folder)
 
 
 @contextmanager

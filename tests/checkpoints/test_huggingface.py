@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints import huggingface, weights
 from filbert.errors import InputError
-from filbert.files import sha256_of
+from filbert.files import replace_folder
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 
@@ -74,40 +74,20 @@ def test_sharded_safetensors_are_read(folder, make, refusal, same):
     assert "model-00002-of-00002.safetensors is missing" in refusal(folder)
 
 
-@pytest.mark.parametrize("limit", [1, 1000, 10_000])
-def test_a_model_over_the_limit_is_written_in_shards_and_read_back_equal(
-    tmp_path, limit, make, same
+def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one(
+    tmp_path, make, same, monkeypatch
 ):
-    whole = huggingface.write(make(), tmp_path)
-    hashes = huggingface.write(make(), tmp_path, max_shard_bytes=limit)
-    assert same(huggingface.read(tmp_path), make())
-    assert hashes == {path.name: sha256_of(path) for path in tmp_path.iterdir()}
-    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
-    shards = {name: load_file(tmp_path / name) for name in hashes if name.startswith("model-")}
-    assert index["weight_map"] == {key: name for name, part in shards.items() for key in part}
-    sizes = {name: [t.nbytes for t in part.values()] for name, part in shards.items()}
-    assert index["metadata"]["total_size"] == sum(sum(part) for part in sizes.values())
-    assert all(len(part) == 1 or sum(part) <= limit for part in sizes.values())
-    assert all(f"-of-{len(shards):05d}." in name for name in shards) and len(shards) > 1
-    # And back to one file: none of the shards is left to be read beside it.
-    assert huggingface.write(make(), tmp_path) == whole
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
-
-
-def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(tmp_path, make, same, monkeypatch):
-    huggingface.write(make(), tmp_path)
-    real = weights.save_file
+    folder = tmp_path / "model"
+    huggingface.write(make(), folder)
 
     def full(tensors: Any, path: Path, **rest: Any) -> None:
-        if path.name.startswith("model-00003"):
-            raise SafetensorError("I/O error: No space left on device (os error 28)")
-        real(tensors, path, **rest)
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", full)
-    with pytest.raises(InputError, match="No room left"):
-        huggingface.write(make("spans"), tmp_path, max_shard_bytes=1000)
-    assert same(huggingface.read(tmp_path), make())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    with pytest.raises(InputError, match="No room left"), replace_folder(folder) as new:
+        huggingface.write(make("spans"), new)
+    assert same(huggingface.read(folder), make())
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize("bad", ["../model.safetensors", "/etc/passwd", "x.bin", 7, None])

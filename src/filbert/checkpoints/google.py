@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from filbert.checkpoints.families import (
 from filbert.checkpoints.huggingface import read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import read_json, replace_files, sha256_of
+from filbert.files import read_json, sha256_of
 from filbert.model.config import EncoderConfig
 from filbert.text.saving import switches
 from filbert.text.tokenizer import Tokenizer
@@ -154,7 +153,7 @@ class _Plan:
 
 
 @unreadable_as(FormatError)
-def read(prefix: Path, *, hidden_act: str | None = None) -> Checkpoint:
+def read(prefix: Path) -> Checkpoint:
     """Read the checkpoint at a prefix; its notes describe what was decided and left out.
 
     Names and shapes are compared with those that the configuration implies before any tensor is
@@ -162,15 +161,12 @@ def read(prefix: Path, *, hidden_act: str | None = None) -> Checkpoint:
 
     Args:
         prefix: ".../bert_model.ckpt".
-        hidden_act: "gelu" (the erf form) or "gelu_tanh", to override what "gelu" means in this
-            family by default.
 
     Raises:
         FormatError: A damaged file, or tensors that do not fit the configuration.
-        ConfigError: An option that does not fit the checkpoint.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle, hidden_act)
+    plan = _plan(bundle)
     width = plan.config.hidden_size
     tensors = {ours: _read_tensor(bundle, ours, keys, width) for ours, keys in plan.sources.items()}
     notes = [*plan.notes, *_summary(plan.left_out)]
@@ -204,7 +200,7 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     `becomes` is filbert's name, or "left out: ..." with the reason. Errors are those of `read`.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle, None)
+    plan = _plan(bundle)
     becomes = {key: f"left out: {reason}" for key, reason in plan.left_out.items()}
     for tensor, keys in plan.sources.items():
         for number, key in enumerate(keys, 1):
@@ -221,7 +217,7 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _plan(bundle: TensorBundle, hidden_act: str | None) -> _Plan:
+def _plan(bundle: TensorBundle) -> _Plan:
     """Match a checkpoint's variables with its configuration; no tensor is read."""
     index = Path(f"{bundle.prefix}.index")
     notes: list[str] = []
@@ -231,7 +227,7 @@ def _plan(bundle: TensorBundle, hidden_act: str | None) -> _Plan:
     if family == "electra" and not _num_layers(shapes, root):
         root = "generator"
     path, raw = _configuration(index, family, root, shapes, notes)
-    raw["hidden_act"], note = _activation(raw, family, hidden_act, path)
+    raw["hidden_act"], note = _activation(raw, family)
     notes += [note] if note else []
     kind = _kind(shapes, family, root, raw.get("hidden_size"))
     slot = FAMILIES[family].heads[kind].pooler
@@ -386,7 +382,7 @@ def _summary(left_out: Mapping[str, str]) -> list[str]:
 # Configuration. The files have the keys of Hugging Face's config.json, which took them over,
 # without those that Google's code fixes: the LayerNorm epsilon (1e-12) and the class.
 
-# What "gelu" computes by default, and why. Google's code knows no other name for either form.
+# What "gelu" computes, and why. Google's code knows no other name for either form.
 _MEANING = {
     "bert": (
         "gelu",
@@ -396,9 +392,8 @@ _MEANING = {
     "albert": ("gelu_tanh", "tanh form, which google-research/albert computes"),
     "electra": ("gelu", "erf form, which google-research/electra computes"),
 }
-# filbert's key for a model whose "gelu" is not its family's default. Google's code ignores it.
-_FORM_KEY = "gelu_form"
-_FORMS = {"gelu": "erf", "gelu_tanh": "tanh"}
+# Hugging Face's names, which have one meaning each. Google's code refuses them.
+_FORMS = {"gelu": "gelu_python", "gelu_tanh": "gelu_new"}
 _KEYS = (
     "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
     "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
@@ -497,30 +492,15 @@ def _inferred(shapes: Mapping[str, tuple[int, ...]], root: str, index: Path) -> 
     return raw
 
 
-def _activation(
-    raw: dict[str, Any], family: str, asked: str | None, path: Path
-) -> tuple[str, str | None]:
-    """Return Hugging Face's name of the activation, and a note if "gelu" had to be interpreted."""
-    given, stated = raw.get("hidden_act", "gelu"), raw.get(_FORM_KEY)
-    if asked is not None and (asked not in _FORMS or given != "gelu"):
-        raise ConfigError(
-            f"hidden_act {asked!r} does not fit hidden_act {short(given)} in {path}; it chooses "
-            f'between the two forms of "gelu": {", ".join(_FORMS)}.'
-        )
+def _activation(raw: dict[str, Any], family: str) -> tuple[Any, str | None]:
+    """Return a name of the activation, and a note if "gelu" had to be interpreted."""
+    given = raw.get("hidden_act", "gelu")
     if given != "gelu":
         return given, None
     form, why = _MEANING[family]
-    if asked is not None:
-        form, why = asked, f"{_FORMS[asked]} form, as asked"
-    elif stated is not None:
-        forms = [name for name, value in _FORMS.items() if value == stated]
-        if not forms:
-            listed = ", ".join(_FORMS.values())
-            raise FormatError(f"{path}: {_FORM_KEY} is {short(stated)}, not one of {listed}.")
-        form, why = forms[0], f"{stated} form, as {_FORM_KEY} in {path.name} says"
-    other = next(name for name in _FORMS if name != form)
-    note = f'hidden_act "gelu" is read as the {why} (else: filbert convert --hidden-act {other}).'
-    return {"gelu": "gelu", "gelu_tanh": "gelu_new"}[form], note
+    other = next(name for act, name in _FORMS.items() if act != form)
+    note = f'hidden_act "gelu" is read as the {why}. Write "{other}" instead for the other form.'
+    return _FORMS[form], note
 
 
 # Vocabulary. Google's format does not state the case: its scripts take it as a flag. Without a
@@ -570,9 +550,7 @@ def special_ids(tokenizer: Tokenizer, family: str) -> dict[str, int]:
 
 
 def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[str, str]:
-    """Write a checkpoint as Google's code would have; other files of the folder stay.
-
-    All files are complete on the disk before the first is put in place.
+    """Write a checkpoint as Google's code would have, into a folder; not atomic.
 
     Args:
         checkpoint: Of a family that Google has published, with a head that its code has.
@@ -584,7 +562,7 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
 
     Raises:
         ConfigError: Something that the format cannot express.
-        InputError: The disk is full, or the folder is not writable.
+        OSError: The disk is full, or the folder is not writable.
     """
     family, kind = checkpoint.family, checkpoint.head
     if family not in _REPLACEMENTS:
@@ -615,11 +593,11 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
         names = _variables(ours, family, kind)
         for name, chunk in zip(names, values.chunk(len(names)), strict=True):
             arrays[name] = (chunk.T if _is_transposed(name) else chunk).numpy()
-    with replace_files(folder) as staging:
-        _write_config(checkpoint, staging)
-        _write_vocabulary(tokenizer, family, staging)
-        write_bundle(staging / PREFIX, arrays)
-        return {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_config(checkpoint, folder)
+    _write_vocabulary(tokenizer, family, folder)
+    write_bundle(folder / PREFIX, arrays)
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
 
 
 def _projects_by_identity(checkpoint: Checkpoint) -> bool:
@@ -637,13 +615,12 @@ def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     values |= config_values(config, FAMILIES[family], kind)
     raw = {key: values[key] for key in (*_KEYS, *_FURTHER_KEYS[family])}
     raw |= _FIXED if family == "albert" else {}
-    if config.feed_forward.activation in _FORMS:
-        raw["hidden_act"] = "gelu"
-        if config.feed_forward.activation != _MEANING[family][0]:
-            raw[_FORM_KEY] = _FORMS[config.feed_forward.activation]
+    activation = config.feed_forward.activation
+    if activation in _FORMS:
+        raw["hidden_act"] = "gelu" if activation == _MEANING[family][0] else _FORMS[activation]
     path = folder / GOOGLE_CONFIGS[family == "albert"]
     back = encoder_config(
-        {**raw, "hidden_act": _activation(raw, family, None, path)[0]},
+        {**raw, "hidden_act": _activation(raw, family)[0]},
         FAMILIES[family],
         kind,
         has_pooler=config.pooling.activation is not None,

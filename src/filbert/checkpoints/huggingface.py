@@ -35,16 +35,14 @@ from filbert.checkpoints.sentence_transformers import (
     write_sentence_vectors,
 )
 from filbert.checkpoints.weights import (
-    MAX_SHARD_BYTES,
     Weights,
     listed,
     open_weights,
-    remove_others,
     save_tensors,
     weight_files,
 )
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import MAX_JSON_BYTES, read_json, replace_files, sha256_of, write_json
+from filbert.files import MAX_JSON_BYTES, read_json, sha256_of, write_json
 from filbert.model.config import EncoderConfig
 from filbert.text.spiece import Convention, PieceOrder
 from filbert.text.spiece import read_json as read_settings_file
@@ -441,25 +439,22 @@ def write(
     folder: Path,
     *,
     extra: Mapping[str, Any] | None = None,
-    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> dict[str, str]:
-    """Write config.json and model.safetensors into a folder; other files there stay.
+    """Write config.json and model.safetensors into a folder, which is not atomic.
 
-    All files are complete on the disk before the first is put in place. `read` compares digests
-    with files[name]["sha256"] in filbert.json.
+    `read` compares digests with files[name]["sha256"] in filbert.json.
 
     Args:
         checkpoint: Its tensors keep their dtype.
-        folder: Created if missing.
+        folder: Created if missing; other files there stay.
         extra: Further entries for config.json, such as the tokenizer's `pad_token_id`.
-        max_shard_bytes: A larger model is written as several files with an index.
 
     Returns:
         SHA-256 by file name.
 
     Raises:
         ConfigError: The family's config.json cannot express the checkpoint.
-        InputError: The disk is full, or the folder is not writable. The old files are unchanged.
+        OSError: The disk is full, or the folder is not writable.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     config, layout = config_text(checkpoint, extra), Layout(family, checkpoint.config)
@@ -470,15 +465,13 @@ def write(
         for name, part in zip(theirs, parts, strict=True):
             bare_name = name.removeprefix(family.prefix) if kind is None else name
             tensors[bare_name] = part.detach().cpu().contiguous()
-    with replace_files(folder) as staging:
-        (staging / "config.json").write_text(config, encoding="utf-8")
-        save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
-        # safetensors creates files that only their owner can read.
-        for path in staging.glob("*.safetensors"):
-            path.chmod((staging / "config.json").stat().st_mode)
-        digests = {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
-    remove_others(folder, digests)
-    return digests
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "config.json", folder / "model.safetensors"]
+    files[0].write_text(config, encoding="utf-8")
+    save_tensors(tensors, files[1])
+    # safetensors creates files that only their owner can read.
+    files[1].chmod(files[0].stat().st_mode)
+    return {path.name: sha256_of(path) for path in files}
 
 
 def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) -> str:

@@ -151,18 +151,15 @@ def is_google(place: Path) -> bool:
     return Path(f"{place}.index").is_file()
 
 
-def read_checkpoint(place: Path | ModelFolder, *, hidden_act: str | None = None) -> Checkpoint:
+def read_checkpoint(place: Path | ModelFolder) -> Checkpoint:
     """Read the checkpoint at a place.
 
     Args:
         place: As `find_model` returns it, or as a ModelFolder, whose files are parsed once for
             checkpoint, tokenizer and sentence vectors.
-        hidden_act: For Google's checkpoints, whose "gelu" has two meanings: "gelu" (the erf form)
-            or "gelu_tanh". By default the checkpoint's notes say which one was chosen.
 
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.
-        ConfigError: An option that does not fit the checkpoint.
     """
     from filbert.checkpoints.sentence_transformers import opened
 
@@ -170,14 +167,9 @@ def read_checkpoint(place: Path | ModelFolder, *, hidden_act: str | None = None)
     if is_google(path):
         from filbert.checkpoints import google
 
-        return google.read(path, hidden_act=hidden_act)
+        return google.read(path)
     from filbert.checkpoints import huggingface
 
-    if hidden_act is not None:
-        raise ConfigError(
-            f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
-            "hidden_act."
-        )
     return huggingface.read(place)
 
 

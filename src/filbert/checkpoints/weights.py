@@ -1,16 +1,15 @@
-"""Reads and writes tensor files: safetensors, also sharded; read only: pickles, packed weights.
+"""Writes safetensors files; reads these, also sharded, pickles and packed weights.
 
 Names and shapes are known from the headers before any tensor is read.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -22,7 +21,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from filbert.checkpoints.families import SAFETENSORS
 from filbert.checkpoints.packed_weights import PACKED, Described, unpacked
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
@@ -289,72 +287,12 @@ def listed(names: Collection[str]) -> str:
 # Writing.
 
 
-# The default of transformers.
-MAX_SHARD_BYTES = 5_000_000_000
-_INDEX = "model.safetensors.index.json"
-
-
-def save_tensors(
-    tensors: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES
-) -> None:
-    """Write contiguous CPU tensors into a folder, which is not atomic.
-
-    Args:
-        tensors: Tensors by name; no two may share memory.
-        folder: An existing folder.
-        max_shard_bytes: Larger models are split into several files of at most this size, unless a
-            single tensor is larger.
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write contiguous CPU tensors, of which no two share memory, into a file; not atomic.
 
     Raises:
         OSError: The disk is full, or another system error.
     """
-    shards = list(_split_shards(tensors, max_shard_bytes))
-    if len(shards) <= 1:
-        _save(dict(tensors), folder / "model.safetensors")
-        return
-    weight_map: dict[str, str] = {}
-    for i, shard in enumerate(shards, start=1):
-        name = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
-        _save(shard, folder / name)
-        weight_map |= dict.fromkeys(shard, name)
-    index = {
-        "metadata": {"total_size": sum(map(_bytes, tensors.values()))},
-        "weight_map": dict(sorted(weight_map.items())),
-    }
-    (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-
-def remove_others(folder: Path, written: Mapping[str, object]) -> None:
-    """Delete tensor files of an earlier model from a folder, which readers might prefer.
-
-    Args:
-        folder: The model's folder.
-        written: Names of the new files.
-    """
-    for path in folder.iterdir():
-        if SAFETENSORS.fullmatch(path.name) and path.name not in written:
-            path.unlink()
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _split_shards(tensors: Mapping[str, Tensor], limit: int) -> Iterator[dict[str, Tensor]]:
-    """Split tensors, in their order, into shards up to the limit."""
-    shard: dict[str, Tensor] = {}
-    size = 0
-    for name, tensor in tensors.items():
-        if shard and size + _bytes(tensor) > limit:
-            yield shard
-            shard, size = {}, 0
-        shard[name] = tensor
-        size += _bytes(tensor)
-    if shard:
-        yield shard
-
-
-def _save(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:

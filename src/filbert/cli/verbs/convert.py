@@ -15,7 +15,6 @@ def convert(
     /,
     *,
     to: str,
-    hidden_act: str | None = None,
     data: str | None = None,
     max_loss: MaxLoss = None,
     columns: Columns = None,
@@ -32,8 +31,6 @@ def convert(
     to:
         huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
         or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
-    hidden_act:
-        meaning of "gelu" in a TensorFlow checkpoint: gelu (the erf form) or gelu_tanh.
     data:
         with --to int8: labelled rows, or texts for a model without a task.
     """
@@ -43,7 +40,6 @@ def convert(
         source,
         target,
         to=to,
-        hidden_act=hidden_act,
         data=data,
         max_loss=max_loss,
         overwrite=overwrite,
