@@ -515,7 +515,7 @@ def vocab(
             raise ConfigError(f"{folder} exists. Name another folder, or add --overwrite.")
     digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
     learned = learn(
-        lambda: (one.lines for one in read_documents(files, text_column=text_column)),
+        lambda: read_documents(files, text_column=text_column),
         options,
         progress=progress,
     )
@@ -546,7 +546,7 @@ def corpus(
         corpus: Text files with a blank line between documents, JSONL, Parquet, CSV or TSV.
         tokenizer: A folder with a tokenizer, a built-in name or a Hub id.
         out: The folder to write.
-        workers: Processes; one per core when not given, at most 4.
+        workers: Threads; one per core when not given, at most 4.
         overwrite: Delete another corpus in `out`.
         options: Those of `filbert corpus`.
     """

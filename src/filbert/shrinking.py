@@ -162,8 +162,7 @@ def _corpus(predictor: Predictor, files: Sequence[str], names: ColumnNames) -> I
     for document in read_documents(
         files, text_column=names.text_column, pair_column=names.own("text_pair")
     ):
-        lines = "\n".join(document.lines).split("\n")
-        yield str(prepared("\n".join(map(clean, lines))))
+        yield str(prepared("\n".join(map(clean, document))))
 
 
 def _step(checkpoint: Checkpoint, title: str) -> dict[str, Any]:

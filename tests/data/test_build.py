@@ -17,7 +17,7 @@ from filbert import files
 from filbert.data import build, documents
 from filbert.data.build import CorpusOptions, build_corpus
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError, FormatError, InputError, RunError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.tokenizer import Tokenizer
 
 WORDS = ["the", "film", "was", "not", "very", "good", "he", "it", "play", "great"]
@@ -225,28 +225,6 @@ def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
         pytest.raises(ConfigError, match="another filbert is writing there"),
     ):
         build_corpus([text], tiny, tmp_path / "out")
-
-
-def test_a_worker_that_was_killed_is_said_to_be(tmp_path, tiny, text, whole, monkeypatch):
-    started = []
-    real = build.subprocess.Popen
-
-    def popen(*arguments, **options):
-        started.append(real(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(build.subprocess, "Popen", popen)
-    out = tmp_path / "out"
-
-    def kill(progress) -> None:
-        for process in started:
-            process.kill()
-
-    with pytest.raises(RunError, match="A worker process has ended"):
-        build_corpus([text], tiny, out, workers=2, on_progress=kill)
-    assert all(process.poll() is not None for process in started)
-    build_corpus([text], tiny, out, workers=2)
-    assert hashes(out) == whole
 
 
 def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):

@@ -1,12 +1,13 @@
 """The loader is a pure function of (seed, step)."""
 
+import threading
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from filbert.data.examples import Example
-from filbert.data.loader import Loader, by_length
+from filbert.data.loader import Loader, by_length, one_ahead
 
 
 def examples(lengths: list[int], per_row: int = 1) -> list[Example]:
@@ -87,12 +88,15 @@ def test_prediction_batches_hold_every_index_once_within_the_budget(lengths, bud
         assert sum(lengths[i] for i in batch) <= budget or len(batch) == 1
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_without_shuffling_the_file_order_is_kept(shuffle):
-    loader = Loader(examples([5] * 12), batch_size=4, max_tokens=64, shuffle=shuffle)
-    in_order = [rows_in(loader.step(s)) for s in range(3)] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [8, 9, 10, 11],
-    ]
-    assert in_order is not shuffle
+def test_the_next_item_is_made_while_this_one_is_in_use_and_no_more_than_one():
+    made = [threading.Event() for _ in range(4)]
+
+    def items():
+        for number, event in enumerate(made):
+            event.set()
+            yield number
+
+    ahead = one_ahead(items())
+    assert next(ahead) == 0
+    assert made[1].wait(10)
+    assert not made[2].wait(0.05)

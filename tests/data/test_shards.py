@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -47,11 +46,6 @@ def test_what_is_not_there_is_an_index_error(corpus, ask):
         ask(corpus)
     with pytest.raises(IndexError):
         corpus.tokens(3, 15)
-
-
-def test_a_corpus_can_be_pickled(corpus):
-    again = pickle.loads(pickle.dumps(corpus))
-    assert again.digest == corpus.digest and again.tokens(0, 14).tolist() == FLAT
 
 
 def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path):

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -26,19 +25,8 @@ from filbert.errors import InputError
 MAX_DOCUMENT = MAX_FIELD
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A text whose parts belong together.
-
-    Attributes:
-        lines: Paragraphs or sentences, stripped; at least one, none empty.
-        where: "file:line" of its first line (JSONL, Parquet: of its row).
-        is_continuation: Whether it is the rest of a document of more than MAX_DOCUMENT characters.
-    """
-
-    lines: tuple[str, ...]
-    where: str
-    is_continuation: bool = False
+# Paragraphs or sentences, stripped; at least one, none empty.
+Document = tuple[str, ...]
 
 
 def read_documents(
@@ -79,17 +67,15 @@ def _plain(path: str | Path) -> Iterator[Document]:
         require_file(path, once=True)
     report = BadRowReporter(None)
     pending: list[str] = []
-    start = size = 0
-    is_rest = False
+    size = 0
     with closing(Lines(path)) as lines:
         for number, line in chain(enumerate(lines, 1), [(0, "")]):
             lines.report_bad(number, number, report)
             text = line.strip()
             if pending and (not text or size + len(text) > MAX_DOCUMENT):
-                yield Document(tuple(pending), f"{name_of(path)}:{start}", is_rest)
-                pending, size, is_rest = [], 0, bool(text)
+                yield tuple(pending)
+                pending, size = [], 0
             if text:
-                start = start if pending else number
                 pending.append(text)
                 size += len(text)
 
@@ -107,15 +93,13 @@ def _row_documents(
     )
     for row in rows:
         parts = "\n".join([row.values["text"], row.values.get("text_pair") or ""]).splitlines()
-        lines = tuple(line for part in parts if (line := part.strip()))
-        if lines:
-            yield Document(lines, row.where)
+        if lines := tuple(line for part in parts if (line := part.strip())):
+            yield lines
 
 
 # Characters. A block ends with the document that reaches this size. Shards end with a block, so
 # this must depend on the input alone.
 BLOCK_CHARACTERS = 2**19
-
 
 # Documents whose hashes are stored, in 312 MB; later ones are compared with these only.
 MAX_REMEMBERED = 4_000_000
@@ -128,23 +112,21 @@ class Blocks:
 
     Attributes:
         num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
-        num_cuts: Continuations of documents that were too long.
         num_duplicates: Documents dropped as equal to an earlier one.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
-        self.num_documents = self.num_lines = self.num_bytes = self.num_cuts = 0
-        self.num_duplicates = 0
+        self.num_documents = self.num_lines = self.num_bytes = self.num_duplicates = 0
         self._documents = documents
         self._seen: set[bytes] = set()
 
-    def __iter__(self) -> Iterator[list[tuple[str, ...]]]:
-        pending: list[tuple[str, ...]] = []
+    def __iter__(self) -> Iterator[list[Document]]:
+        pending: list[Document] = []
         size = 0
         for document in self._documents:
-            size += sum(map(len, document.lines))
+            size += sum(map(len, document))
             if self._is_new(document):
-                pending.append(document.lines)
+                pending.append(document)
             if size >= BLOCK_CHARACTERS:
                 yield pending
                 pending, size = [], 0
@@ -152,11 +134,10 @@ class Blocks:
             yield pending
 
     def _is_new(self, document: Document) -> bool:
-        text = "\n".join(document.lines).encode("utf-8", "surrogatepass")
+        text = "\n".join(document).encode("utf-8", "surrogatepass")
         self.num_documents += 1
-        self.num_lines += len(document.lines)
+        self.num_lines += len(document)
         self.num_bytes += len(text) + 1
-        self.num_cuts += document.is_continuation
         digest = hashlib.blake2b(text, digest_size=8).digest()
         if digest in self._seen:
             self.num_duplicates += 1

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import lru_cache, partial
+from concurrent.futures import Future, wait
+from functools import lru_cache
 from threading import Thread
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from filbert.data.examples import Example
 
 Item = TypeVar("Item")
-log = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
@@ -50,7 +49,6 @@ class Loader:
         batch_size: Rows per optimiser step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank. A longer row is a micro-batch of its own.
         seed: Of the shuffles.
-        shuffle: Whether to shuffle.
     """
 
     def __init__(
@@ -60,7 +58,6 @@ class Loader:
         batch_size: int,
         max_tokens: int,
         seed: int = 0,
-        shuffle: bool = True,
     ) -> None:
         self.rows: list[list[Example]] = []
         for example in examples:
@@ -71,7 +68,6 @@ class Loader:
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.seed = seed
-        self.shuffle = shuffle
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     @property
@@ -94,8 +90,6 @@ class Loader:
         return self.rows[0]
 
     def _shuffled(self, epoch: int) -> np.ndarray:
-        if not self.shuffle:
-            return np.arange(len(self.rows))
         # Philox is counter-based: the key alone decides the order, on every machine.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         return generator.permutation(len(self.rows))
@@ -169,86 +163,26 @@ def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     Errors are raised in the place of their item.
     """
     source = ([item] for item in items)
-    pending = _InThread(lambda: next(source, []), name="next item")
+    pending = _in_thread(lambda: next(source, []))
     try:
         while item := pending.result():
-            pending = _InThread(lambda: next(source, []), name="next item")
+            pending = _in_thread(lambda: next(source, []))
             yield item[0]
     finally:
         # A process that exits while native code runs in one of its threads may crash.
-        pending.join(_PATIENCE)
+        wait([pending], _PATIENCE)
 
 
-class _InThread(Generic[Item]):
-    """The result of a call that runs in a thread from its creation on."""
+def _in_thread(call: Callable[[], Item]) -> Future[Item]:
+    """Return the result of a call that runs in a thread from now on."""
+    future: Future[Item] = Future()
 
-    def __init__(self, call: Callable[[], Item], *, name: str) -> None:
-        self._call = call
-        self._result: list[Item] = []
-        self._error: BaseException | None = None
-        # A daemon: it may wait for standard input, and an interrupted run must not wait for it.
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-        self.join = self._thread.join
-
-    def result(self) -> Item:
-        """Wait for the call and return its value, or raise its error."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._result.append(self._call())
+            future.set_result(call())
         except BaseException as error:  # raised again by `result`
-            self._error = error
+            future.set_exception(error)
 
-
-class Ahead:
-    """Batches that compute step n + 1 in a thread while step n is in use.
-
-    The results are those of `batches`: a step depends on its number only, so a wrong guess costs
-    nothing but time. Not for several threads.
-
-    Args:
-        batches: Their `step` runs in another thread than the other methods.
-    """
-
-    def __init__(self, batches: Batches) -> None:
-        self.batches = batches
-        self._next: tuple[tuple[int, ...], _InThread[list[list[Example]]]] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.batches, name)
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens per micro-batch on one rank; a step with another number is computed again."""
-        return self.batches.max_tokens
-
-    @max_tokens.setter
-    def max_tokens(self, value: int) -> None:
-        self.batches.max_tokens = value
-
-    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """Return the micro-batches of one rank in a step.
-
-        Raises:
-            Exception: What computing this step raised, never the error of another step.
-        """
-        wanted = (step, rank, world, self.max_tokens)
-        pending, self._next = self._next, None
-        examples = None
-        if pending is not None:
-            pending[1].join()
-            if pending[0] == wanted:
-                try:
-                    examples = pending[1].result()
-                except Exception:
-                    log.debug("the next step could not be computed ahead", exc_info=True)
-        if examples is None:
-            examples = self.batches.step(step, rank, world)
-        call = partial(self.batches.step, step + 1, rank, world)
-        self._next = (step + 1, *wanted[1:]), _InThread(call, name="next step")
-        return examples
+    # A daemon: it may wait for standard input, and an interrupted run must not wait for it.
+    Thread(target=run, name="next item", daemon=True).start()
+    return future

@@ -64,7 +64,7 @@ class Shard(NamedTuple):
 
 
 class Corpus:
-    """A memory-mapped corpus, created by `open`; it can be pickled.
+    """A memory-mapped corpus, created by `open`.
 
     Attributes:
         folder: The folder; a copy of the tokenizer is in `folder/"tokenizer"`.
@@ -90,9 +90,6 @@ class Corpus:
                 digest.update(bytes.fromhex(shard["files"][name]["sha256"]))
         self.digest = digest.hexdigest()
         self._shard = lru_cache(_OPEN_SHARDS)(self._map)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Corpus.open, (self.folder,)
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example
-from filbert.data.loader import Ahead, Batches
+from filbert.data.loader import Batches
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.heads import Model
@@ -219,9 +219,6 @@ def _loop(
     """Make optimizer steps until the run is over."""
     schedule, parallel, log = run.schedule, run.parallel, run.log
     save_every = run.run.save_every
-    loaders = [phase.loader for phase in schedule.phases]
-    # On a GPU, batches are made ahead of time in a thread.
-    batches = [Ahead(one) for one in loaders] if parallel.device.type == "cuda" else loaders
     done, length = schedule.position(progress)
     log.start(length, done, progress.step, in_seconds=schedule.seconds is not None)
     # Evaluating and saving count for a time budget, so this clock also runs between two steps.
@@ -232,7 +229,7 @@ def _loop(
             started, cpu_started = time.perf_counter(), time.process_time()
             if schedule.enter(progress):
                 log.say(f"step {progress.step}: phase {progress.phase + 1} begins")
-            loader = batches[progress.phase]
+            loader = schedule.phases[progress.phase].loader
             rate = schedule.learning_rate(progress)
             gradient = _gradient(run, forward, loader, progress)
             norm = parallel.clip(run.wrapped, run.options.clip)

@@ -39,7 +39,7 @@ def corpus(
     out:
         folder to write.
     workers:
-        processes; by default one per core, at most 4. The output does not depend on it.
+        threads; by default one per core, at most 4. The output does not depend on it.
     overwrite:
         delete another corpus in the folder.
     """
@@ -79,7 +79,6 @@ def _times(built: Built) -> dict[str, Any]:
         "seconds": round(built.seconds, 2),
         "workers": built.workers,
         "megabytes_per_second": speed and round(speed, 3),
-        "megabytes_per_second_per_worker": speed and round(speed / built.workers, 3),
     }
 
 
