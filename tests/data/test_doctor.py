@@ -100,6 +100,24 @@ def test_bad_rows_are_counted_and_reading_goes_on(tmp_path):
     assert report.splits[0].rows == 41 and report.splits[0].bad_rows == 2
 
 
+def test_what_to_do_about_bad_rows_is_kept_once(tmp_path):
+    class Scores(Topics):
+        def labels_of(self, row: Row) -> list[str]:
+            raise InputError(f"{row.where}: not a number. Write scores as in 3.5.")
+
+    path = tmp_path / "a.csv"
+    path.write_text(rows(("one", "x"), ("two", "y"), ("three", "z")))
+    report = check(
+        [("train", path)], row_check(Scores()), ColumnNames(), tokenizer=None, max_length=8
+    )
+    (problem,) = report.problems
+    assert problem.where == (
+        f"{path}:2: not a number. Write scores as in 3.5.",
+        f"{path}:3: not a number",
+        f"{path}:4: not a number",
+    )
+
+
 def test_empty_texts_are_counted_and_are_no_duplicates(tmp_path):
     report = look(tmp_path, train=rows(*BALANCED, ("", "a"), ("  ", "b"), ("", "b")))
     assert found(report, "empty_text") == [(3, ["train.csv:42", "train.csv:43", "train.csv:44"])]

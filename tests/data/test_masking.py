@@ -147,40 +147,6 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
     assert left[2] == pytest.approx(1 / 6 * 2 / 5 + 2 / 6 * 1 / 4, abs=0.01)
 
 
-def test_the_collator_decides_each_token_by_itself(tiny):
-    rows, _ = random_rows([4] * 4000 + [128] * 1000)
-    masked, targets = mask(rows, masker_of(tiny, style="collator"))
-    counts = np.array([len(p) for p, _ in targets])
-    short, long = counts[:4000], counts[4000:]
-    # Of n free tokens a binomial number: mean 0.15 n, variance 0.1275 n. Here n is 2 and 126, less
-    # what random rows hold of ids that are never masked.
-    free = np.array(
-        [
-            np.sum(rows.ids[a:b] > MASK)
-            for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
-        ]
-    )
-    assert free[:4000].max() <= 4 and 110 < free[4000:].mean() <= 126
-    assert abs(short.mean() / free[:4000].mean() - 0.15) < 0.02, "some short rows have no mask"
-    assert abs(long.mean() / free[4000:].mean() - 0.15) < 0.003
-    assert abs(long.var() / (0.1275 * free[4000:].mean()) - 1) < 0.15
-    assert (short == 0).mean() > 0.6
-    at = np.concatenate(
-        [start + p for start, (p, _) in zip(rows.starts[:-1], targets, strict=True)]
-    )
-    shares = (masked[at] == MASK).mean(), (masked[at] == rows.ids[at]).mean()
-    assert abs(shares[0] - 0.8) < 0.02 and abs(shares[1] - 0.1) < 0.02
-    whole, targets = mask(rows, masker_of(tiny, unit="word", style="collator"))
-    at = np.concatenate(
-        [start + p for start, (p, _) in zip(rows.starts[:-1], targets, strict=True)]
-    )
-    assert set(whole[at].tolist()) == {MASK}, "its whole words become nothing else"
-    # Each word by itself: their share is 15 %, and rows differ in how many they have.
-    begins = ~np.isin(rows.ids, PIECES) & (rows.ids > MASK)
-    assert abs(begins[at].sum() / begins.sum() - 0.15) < 0.005
-    assert len({len(p) for p, _ in targets[4000:]}) > 15
-
-
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):

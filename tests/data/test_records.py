@@ -10,12 +10,12 @@ import random
 import sys
 import threading
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -87,8 +87,11 @@ def test_any_other_file_is_one_text_a_line_and_a_blank_line_is_an_empty_text(tmp
 
 
 PACKERS = {
-    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress
-}  # fmt: skip
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": partial(pyarrow.compress, codec="zstd", asbytes=True),
+}
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -211,13 +214,24 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
         ("a.jsonl", '{"text": "a\\u0000"}\n', 'a.jsonl:1: "text" holds a NUL'),
         ("a.jsonl", '{"text": "a"}\n{"texd": "b"}\n', 'a.jsonl:2: no column "text"; the columns'),
         ("a.csv", b"PK\x03\x04rest", "a.csv: not text but a ZIP archive"),
-        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv: not text but UTF-16 text"),
+        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv:1: the byte 0xFF is not UTF-8. Name the"),
         ("a.parquet", b"text\nx\n", "a.parquet: not a Parquet file, or a damaged one"),
     ],
 )
 def test_a_file_gone_wrong_is_named_by_file_and_line(tmp_path, name, content, sentence):
     path = put(tmp_path, name, content)
     assert sentence in refused(path, required=["text"])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "whole", "byte"),
+    [("utf-8", "\u00e9", "C3"), ("utf-16-le", "ab", "62"), ("shift_jis", "\u8868", "95")],
+)
+def test_a_file_cut_inside_a_character_is_refused_with_its_line(tmp_path, encoding, whole, byte):
+    path = put(tmp_path, "a.txt", f"one\n{whole}".encode(encoding)[:-1])
+    assert f"a.txt:2: the byte 0x{byte} is not {encoding}" in refused(path, encoding=encoding)
+    path.write_bytes(f"one\n{whole}".encode(encoding))
+    assert values(path, encoding=encoding) == [{"text": "one"}, {"text": whole}]
 
 
 @pytest.mark.parametrize(

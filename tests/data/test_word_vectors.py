@@ -91,8 +91,3 @@ def test_a_file_that_breaks_off_is_refused(file):
     whole = gzip.compress((GLOVE * 5000).encode())
     with pytest.raises(InputError, match="cut off or damaged"):
         read_vectors(file(whole[: len(whole) // 2], "v.txt.gz"))
-
-
-def test_another_dimension_than_wanted_is_refused(file):
-    with pytest.raises(InputError, match="has 3 numbers a word, and dim is 300. Give dim 3"):
-        read_vectors(file(GLOVE), dim=300)

@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,36 +180,6 @@ def test_any_text_encodes_within_bounds_and_alone_as_in_company(tiny, texts):
         assert (found.offsets >= 0).all() and (found.offsets <= len(text)).all()
         assert (found.offsets[:, 0] <= found.offsets[:, 1]).all()
         assert (found.input_ids < tiny.vocab_size).all()
-
-
-def test_a_forked_child_works_and_prints_no_warning(vocab: Path):
-    code = (
-        "import os, sys\n"
-        "from filbert.text.tokenizer import Tokenizer\n"
-        "t = Tokenizer.load(sys.argv[1])\n"
-        "t.encode(['the film'] * 64)\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    worked = len(t.encode(['the film'] * 64)) == 64\n"
-        "    grandchild = os.fork()\n"
-        "    if grandchild == 0:\n"
-        "        os._exit(0)\n"
-        "    os.waitpid(grandchild, 0)\n"
-        "    os._exit(0 if worked and 'TOKENIZERS_PARALLELISM' in os.environ else 3)\n"
-        "assert os.waitpid(child, 0)[1] == 0\n"
-        "assert 'TOKENIZERS_PARALLELISM' not in os.environ\n"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
-    done = subprocess.run(
-        # Python 3.12 itself warns of every fork beside threads; that is not what is tested.
-        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", code, str(vocab)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0 and done.stderr == ""
 
 
 def test_loading_twice_gives_one_fingerprint_and_casing_changes_it(vocab):

@@ -268,7 +268,7 @@ def _read(options: RowOptions, path: str) -> list[Row]:
         separator=options.separator,
     )
     extra = () if options.slice_column is None else (options.slice_column,)
-    names = recognised(path, names, num_texts=1, label="class", apart=extra)
+    names = recognised(path, names, num_texts=1, has_label=True, apart=extra)
     rows = names.read(path, required=("text", "label"), optional=("text_pair",), extra=extra)
     return [
         Row(
@@ -347,8 +347,7 @@ def _labels(options: RowOptions, rows: Sequence[Row]) -> tuple[list[str], str | 
     labels = sorted(counts, key=label_order)
     if len(labels) < 2:
         raise InputError(f"The rows hold one label only ({labels[0]!r}); a study needs two.")
-    numbers = np.array([counts[label] for label in labels])
-    check_names(labels, numbers, len(rows), multilabel=False)
+    check_names(labels, multilabel=False)
     positive = options.positive
     if positive is not None and (positive not in labels or len(labels) != 2):
         raise ConfigError(f"positive is {positive!r}, one of two labels; found: {labels[:12]}.")

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.data.columns import ColumnNames, has_columns
+from filbert.data.columns import ColumnNames, first_value, has_columns
 from filbert.data.records import WITH_COLUMNS, Row, guarded
 from filbert.data.streams import (
-    BadRow,
     BadRowReporter,
     Lines,
     OnError,
@@ -96,7 +95,7 @@ def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iter
             content = line.rstrip(_BLANKS)
             if damage is None and (not content or content.startswith("-DOCSTART-")):
                 if problem is not None:
-                    report(BadRow(problem))
+                    report(InputError(problem))
                 elif words:
                     values: dict[str, Any] = {"tokens": [word[0] for word in words]}
                     if labelled:
@@ -330,9 +329,6 @@ def read_sentences(
             f"{path}: no CoNLL columns. Tagging needs a word and its tag a line, or rows with "
             "tokens and tags, or rows with a text and its spans."
         )
-    files = ColumnNames(separator=names.separator, encoding=names.encoding)
-    rows = files.read(path, required=(), optional=("tokens",), on_error=lambda _: None)
-    first = next(rows, None)
-    has_words = names.tokens_column is not None or (first and "tokens" in first.values)
-    required = ("tokens", "tags") if has_words else ("text", "spans")
+    is_text = names.tokens_column is None and first_value(path, names, "tokens") is None
+    required = ("text", "spans") if is_text else ("tokens", "tags")
     return names.read(path, required=required if labelled else required[:1], on_error=on_error)

@@ -169,50 +169,43 @@ class RowCheck:
 
 @dataclass
 class _File:
-    """The good rows of one file, n of them, without their texts.
+    """What is counted in one file.
 
     Attributes:
         name, path: Of the split.
-        digests: 16 bytes a row, of all its texts; zeros if they are empty.
-        lines, lengths, label_sets: A number a row; the last only if labels are classes.
+        start, num_rows: Number of its first good row among those of all files, and of these rows.
         labels: Number of rows with each label.
         label_rows: The first row that has each label.
         widths: The numbers of sequences that rows have.
-        texts: All texts of each row, joined by newlines, if near-duplicates are looked for.
     """
 
     name: str
     path: str | Path
-    digests: bytearray = field(default_factory=bytearray)
-    lines: array[int] = field(default_factory=lambda: array("q"))
-    lengths: array[int] = field(default_factory=lambda: array("i"))
-    label_sets: array[int] = field(default_factory=lambda: array("i"))
-    labels: Counter[str] = field(default_factory=Counter)
-    label_rows: dict[str, int] = field(default_factory=dict)
-    widths: set[int] = field(default_factory=set)
-    ids: set[str] = field(default_factory=set)
-    texts: list[str] = field(default_factory=list)
+    start: int
+    num_rows: int = 0
     bad_rows: int = 0
     empty: int = 0
     tokens: int = 0
     unknown: int = 0
-
-    def where(self, index: int) -> str:
-        """Return file and line of a row, and its number if several rows share the line."""
-        line = self.lines[index]
-        around = (*self.lines[max(0, index - 1) : index], *self.lines[index + 1 : index + 2])
-        place = f"{name_of(self.path)}:{line}"
-        return f"{place}, row {index + 1}" if line in around else place
+    labels: Counter[str] = field(default_factory=Counter)
+    label_rows: dict[str, int] = field(default_factory=dict)
+    widths: set[int] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
 
 
 class _Check:
-    """Reads files of rows, counts their problems, and applies the rules to all rows.
+    """Reads files of rows, counts their problems, and applies the rules to all n good rows.
 
     Args:
         task: How rows are checked.
         tokenizer: If None, lengths are in words.
         max_length: In tokens.
         keeps_texts: Whether near-duplicates are looked for.
+
+    Attributes:
+        lines, lengths: A number a row.
+        label_sets: A number a row, equal for rows of equal labels; empty unless labels are classes.
+        texts: All texts of each row, joined by newlines, if near-duplicates are looked for.
     """
 
     def __init__(
@@ -223,23 +216,34 @@ class _Check:
         self.max_length = max_length
         self.keeps_texts = keeps_texts
         self.files: list[_File] = []
-        self.label_numbers: dict[tuple[str, ...], int] = {}
-        self.counts: Counter[tuple[Level, str, str]] = Counter()
-        self.places: dict[tuple[Level, str, str], list[str]] = {}
+        self.lines, self.lengths, self.label_sets = array("q"), array("i"), array("i")
+        self.texts: list[str] = []
+        self._digests = bytearray()  # 16 bytes a row
+        self._label_numbers: dict[tuple[str, ...], int] = {}
+        self._counts: Counter[tuple[Level, str, str]] = Counter()
+        self._places: dict[tuple[Level, str, str], list[str]] = {}
+        self._hints: set[str] = set()
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Count findings, and keep the first places of each kind."""
         for level, kind, message, where, times in findings:
             key = (level, kind, message.rstrip(".") + ".")
-            self.counts[key] += times
-            places = self.places.setdefault(key, [])
+            self._counts[key] += times
+            places = self._places.setdefault(key, [])
             if where and len(places) < PLACES_SHOWN:
                 places.append(where)
 
     def bad(self, error: InputError) -> None:
-        """Count a row that cannot be used."""
+        """Count a row that cannot be used; what to do about it is only kept the first time."""
         self.files[-1].bad_rows += 1
-        self.add([Finding("error", "bad_row", "Rows that cannot be used.", str(error))])
+        problem, _, hint = str(error).partition(". ")
+        where = problem if hint in self._hints else str(error)
+        self._hints.add(hint)
+        self.add([Finding("error", "bad_row", "Rows that cannot be used.", where)])
+
+    def begin(self, name: str, path: str | Path) -> None:
+        """Begin the next file."""
+        self.files.append(_File(name, path, len(self.lines)))
 
     def read(self, rows: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
         """Read all rows of the last file.
@@ -262,17 +266,18 @@ class _Check:
                 self.bad(error)
                 continue
             for label in labels:
-                file.label_rows.setdefault(label, len(file.lines))
+                file.label_rows.setdefault(label, len(self.lines))
             file.labels.update(labels)
             if task.labels_are_classes:
                 names = tuple(sorted(labels))
-                number = self.label_numbers.setdefault(names, len(self.label_numbers))
-                file.label_sets.append(number)
-            file.lines.append(row.line)
+                number = self._label_numbers.setdefault(names, len(self._label_numbers))
+                self.label_sets.append(number)
+            self.lines.append(row.line)
+            file.num_rows += 1
             file.widths.add(len(texts))
             whole = "\0".join([t if isinstance(t, str) else "\0".join(t) for t in texts])
             if self.keeps_texts:
-                file.texts.append(whole.replace("\0", "\n"))
+                self.texts.append(whole.replace("\0", "\n"))
             self.add(self._row_findings(row, whole))
             yield row, texts, len(whole)
 
@@ -282,10 +287,10 @@ class _Check:
         # Most texts begin with a letter; only the others are searched.
         if whole[:1].isalnum() or whole.replace("\0", "").strip():
             data = whole.encode("utf-8", "surrogatepass")
-            file.digests += hashlib.blake2b(data, digest_size=16).digest()
+            self._digests += hashlib.blake2b(data, digest_size=16).digest()
         else:
             file.empty += 1
-            file.digests += _EMPTY
+            self._digests += _EMPTY
             kind, message = "empty_text", "Rows whose text is empty."
             if self.task.cleans and holds_text(row):
                 kind, message = "emptied_text", "Rows of whose text cleaning leaves nothing."
@@ -311,7 +316,7 @@ class _Check:
             file.unknown += sum(int(np.count_nonzero(e.input_ids == unk)) for e in encodings)
         file.tokens += sum(sizes)
         remaining = iter(sizes)
-        file.lengths.extend(max(next(remaining) for _ in own) for own in texts)
+        self.lengths.extend(max(next(remaining) for _ in own) for own in texts)
         self.add(self._task_findings(rows))
 
     def _task_findings(self, rows: list[Row]) -> list[Finding]:
@@ -324,37 +329,63 @@ class _Check:
                 return []
         return [finding for row in rows for finding in self._task_findings([row])]
 
+    # All rows
+
+    @property
+    def digests(self) -> np.ndarray:
+        """Hashes of all texts of each row, uint64 (n, 2); zeros if they are empty."""
+        return np.frombuffer(bytes(self._digests), dtype=np.uint64).reshape(-1, 2)
+
+    def file_of(self, index: int) -> _File:
+        """Return the file of a row."""
+        return next(file for file in reversed(self.files) if file.start <= index)
+
+    def place(self, index: int) -> str:
+        """Return file and line of a row, and its number if several rows share the line."""
+        file, line = self.file_of(index), self.lines[index]
+        end = file.start + file.num_rows
+        around = (*self.lines[max(file.start, index - 1) : index], *self.lines[index + 1 : end][:1])
+        place = f"{name_of(file.path)}:{line}"
+        return f"{place}, row {index - file.start + 1}" if line in around else place
+
+    def labels_differ(self, one: int, other: int) -> bool:
+        """Return whether two rows have different labels; False if labels are not classes."""
+        return bool(self.label_sets) and self.label_sets[one] != self.label_sets[other]
+
+    def lengths_in(self, file: _File) -> np.ndarray:
+        """Return the lengths of the rows of a file."""
+        return np.asarray(self.lengths[file.start : file.start + file.num_rows])
+
     def too_long(self, file: _File) -> np.ndarray | None:
         """Return the rows that will be cut; None if unknown, or if the task reads windows."""
         if self.tokenizer is None or self.task.windows:
             return None
-        return np.flatnonzero(np.asarray(file.lengths) > self.max_length)
+        return file.start + np.flatnonzero(self.lengths_in(file) > self.max_length)
 
     def report(self, near_threshold: float | None) -> Report:
         """Apply the rules and return the result."""
-        rows = _AllRows(self)
         if near_threshold is not None:
-            self.add(_near_duplicates(rows, near_threshold))
+            self.add(_near_duplicates(self, near_threshold))
         for rule in (_uneven_rows, _same_texts, _lengths, _labels):
-            self.add(rule(rows))
+            self.add(rule(self))
         problems = [
-            Problem(*key, count, tuple(self.places[key])) for key, count in self.counts.items()
+            Problem(*key, count, tuple(self._places[key])) for key, count in self._counts.items()
         ]
         ranked = sorted(problems, key=lambda problem: LEVELS.index(problem.level))
         return Report(tuple(map(self._split, self.files)), tuple(ranked), self.max_length)
 
     def _split(self, file: _File) -> SplitReport:
         lengths, has_tokens = None, self.tokenizer is not None
-        if len(file.lengths):
+        if file.num_rows:
             # An observed length, so that p95 is one that a row really has.
             quantiles = (50, 90, 95, 99, 100)
-            cuts = np.percentile(np.asarray(file.lengths), quantiles, method="inverted_cdf")
+            cuts = np.percentile(self.lengths_in(file), quantiles, method="inverted_cdf")
             lengths = Lengths("tokens" if has_tokens else "words", *map(int, cuts))
         long = self.too_long(file)
         return SplitReport(
             name=file.name,
             path=str(file.path),
-            rows=len(file.lines),
+            rows=file.num_rows,
             bad_rows=file.bad_rows,
             empty_texts=file.empty,
             label_counts=dict(file.labels.most_common()),
@@ -365,99 +396,66 @@ class _Check:
         )
 
 
-# Rules: each takes all rows and yields findings.
+# Rules: each yields findings about all rows.
 
 
-class _AllRows:
-    """All good rows of all files, n of them, file by file.
-
-    Attributes:
-        file_of: int64 (n,), the number of each row's file.
-        digests: uint64 (n, 2), of all texts of each row; zeros if they are empty.
-        labels: int32 (n,), equal for rows of equal labels; None if labels are not classes.
-    """
-
-    def __init__(self, check: _Check) -> None:
-        self.check, self.files = check, check.files
-        counts = [len(file.lines) for file in self.files]
-        self.file_of = np.repeat(np.arange(len(counts)), counts)
-        self._starts = np.cumsum(counts) - counts
-        data = b"".join(file.digests for file in self.files)
-        self.digests = np.frombuffer(data, dtype=np.uint64).reshape(-1, 2)
-        self.labels = None
-        if check.task.labels_are_classes:
-            parts = [np.asarray(file.label_sets, np.int32) for file in self.files]
-            self.labels = np.concatenate(parts)
-
-    def name(self, index: int) -> str:
-        """Return the name of a row's file."""
-        return self.files[int(self.file_of[index])].name
-
-    def place(self, index: int) -> str:
-        """Return the file and line of a row."""
-        number = int(self.file_of[index])
-        return self.files[number].where(index - int(self._starts[number]))
-
-    def joined(self, one: int, verb: str, other: int) -> str:
-        """Return two places with a verb between them."""
-        return f"{self.place(one)} {verb} {self.place(other)}"
-
-    def labels_differ(self, one: int, other: int) -> bool:
-        """Return whether two rows have different labels; False if labels are not classes."""
-        return self.labels is not None and bool(self.labels[one] != self.labels[other])
-
-
-def _uneven_rows(rows: _AllRows) -> Iterator[Finding]:
+def _uneven_rows(check: _Check) -> Iterator[Finding]:
     """If all rows of the first file have as many choices, those of the others must, too."""
-    first, *others = rows.files
+    first, *others = check.files
     for file in others:
         if len(first.widths) == len(file.widths) == 1 and first.widths != file.widths:
             message = (
                 f"{file.name}: rows of {min(file.widths)} choices or texts, where {first.name} has "
                 f"{min(first.widths)} a row."
             )
-            yield Finding("error", "uneven_rows", message, file.where(0), len(file.lines))
+            where = check.place(file.start)
+            yield Finding("error", "uneven_rows", message, where, file.num_rows)
 
 
-def _same_texts(rows: _AllRows) -> Iterator[Finding]:
+def _same_texts(check: _Check) -> Iterator[Finding]:
     """Duplicates in a file, texts of train in another file, and texts with different labels."""
     # Stable, so that the first row of a group comes first.
-    order = np.lexsort((rows.digests[:, 1], rows.digests[:, 0]))
-    ranked = rows.digests[order]
+    digests = check.digests
+    order = np.lexsort((digests[:, 1], digests[:, 0]))
+    ranked = digests[order]
     same = (ranked[1:] == ranked[:-1]).all(axis=1) & ranked[1:].any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
     groups = [order[begin : end + 1].tolist() for begin, end in edges.reshape(-1, 2)]
     for group in sorted(groups, key=lambda group: group[1]):
         first_in: dict[str, int] = {}
         for index in group:
-            before = first_in.setdefault(rows.name(index), index)
+            name = check.file_of(index).name
+            before = first_in.setdefault(name, index)
             if before != index:
-                message = f"{rows.name(index)}: rows that repeat an earlier one."
-                where = rows.joined(index, "repeats", before)
-                yield Finding("warning", "duplicate", message, where)
+                message = f"{name}: rows that repeat an earlier one."
+                yield _two("warning", "duplicate", message, check, index, "repeats", before)
         for index in group if "train" in first_in else ():
-            if (name := rows.name(index)) != "train":
+            if (name := check.file_of(index).name) != "train":
                 message = f"{name}: rows whose text is also in train; they inflate the metrics."
-                where = rows.joined(index, "is", first_in["train"])
-                yield Finding("warning", "leakage", message, where)
-        other = next((i for i in group if rows.labels_differ(i, group[0])), None)
+                yield _two("warning", "leakage", message, check, index, "is", first_in["train"])
+        other = next((i for i in group if check.labels_differ(i, group[0])), None)
         if other is not None:
             message = "Texts with different labels in different rows."
-            where = rows.joined(other, "contradicts", group[0])
-            yield Finding("warning", "contradiction", message, where)
+            yield _two("warning", "contradiction", message, check, other, "contradicts", group[0])
 
 
-def _lengths(rows: _AllRows) -> Iterator[Finding]:
+def _two(
+    level: Level, kind: str, message: str, check: _Check, one: int, verb: str, other: int
+) -> Finding:
+    """Return a finding about two rows."""
+    return Finding(level, kind, message, f"{check.place(one)} {verb} {check.place(other)}")
+
+
+def _lengths(check: _Check) -> Iterator[Finding]:
     """Rows that will be cut, and tokens that are not in the vocabulary."""
-    for file in rows.files:
-        long = rows.check.too_long(file)
+    for file in check.files:
+        long = check.too_long(file)
         if long is not None and len(long):
-            share = len(long) / len(file.lines)
+            share = len(long) / file.num_rows
             level: Level = "warning" if share > TRUNCATED_SHARE else "note"
-            most = rows.check.max_length
-            message = f"{file.name}: rows longer than {most} tokens ({share:.1%})."
+            message = f"{file.name}: rows longer than {check.max_length} tokens ({share:.1%})."
             for index in long.tolist():
-                yield Finding(level, "truncated", message, file.where(index))
+                yield Finding(level, "truncated", message, check.place(index))
         if file.unknown:
             share = file.unknown / file.tokens
             level = "warning" if share > UNKNOWN_SHARE else "note"
@@ -465,22 +463,22 @@ def _lengths(rows: _AllRows) -> Iterator[Finding]:
             yield Finding(level, "unknown_tokens", message, times=file.unknown)
 
 
-def _labels(rows: _AllRows) -> Iterator[Finding]:
+def _labels(check: _Check) -> Iterator[Finding]:
     """Labels that train lacks and, for classes, a single label and rare ones."""
-    task, train = rows.check.task, [file for file in rows.files if file.name == "train"]
+    task, train = check.task, [file for file in check.files if file.name == "train"]
     if not task.predicts_labels:
         return
     counts = Counter[str]()
-    for file in train or rows.files:
+    for file in train or check.files:
         counts.update(file.labels)
-    for file in rows.files if train else ():
+    for file in check.files if train else ():
         for label, count in file.labels.most_common():
             if label not in counts:
                 what = "rows with the label" if task.labels_are_classes else "the label"
                 message = f'{file.name}: {what} "{printable(label)}", which train does not have.'
-                where = file.where(file.label_rows[label])
+                where = check.place(file.label_rows[label])
                 yield Finding("error", "unseen_label", message, where, count)
-    num_rows = sum(len(file.lines) for file in train or rows.files)
+    num_rows = sum(file.num_rows for file in train or check.files)
     if not task.labels_are_classes or not counts:
         return
     if len(counts) == 1 and counts.total() == num_rows:
@@ -502,18 +500,17 @@ def _counted(counts: list[tuple[str, int]]) -> str:
     return named + (", ..." if len(counts) > _LABELS_NAMED else "")
 
 
-def _near_duplicates(rows: _AllRows, threshold: float) -> Iterator[Finding]:
+def _near_duplicates(check: _Check, threshold: float) -> Iterator[Finding]:
     """Near-duplicates of train in other files, within a file, and with different labels.
 
     Only rows whose texts differ make findings; `_same_texts` finds the equal ones.
     """
-    texts = [text for file in rows.files for text in file.texts]
-    parts = [len(file.lines) for file in rows.files]
-    near = near_duplicates(texts, threshold=threshold, parts=parts)
-    text_of = np.unique(rows.digests, axis=0, return_inverse=True)[1].reshape(-1)
-    names = np.array([file.name for file in rows.files])[rows.file_of]
+    parts = [file.num_rows for file in check.files]
+    near = near_duplicates(check.texts, threshold=threshold, parts=parts)
+    text_of = np.unique(check.digests, axis=0, return_inverse=True)[1].reshape(-1)
+    names = np.repeat([file.name for file in check.files], parts)
     size = f"(similarity {threshold:g} or more)"
-    for file in rows.files:
+    for file in check.files:
         if file.name == "train":
             continue
         leaked, sources = between(near, names == "train", names == file.name)
@@ -522,18 +519,16 @@ def _near_duplicates(rows: _AllRows, threshold: float) -> Iterator[Finding]:
             f"{file.name}: rows that are almost the same as one of train {size}; they inflate the "
             "metrics."
         )
-        for one, other in zip(leaked[~is_equal], sources[~is_equal], strict=True):
-            where = rows.joined(one, "is almost", other)
-            yield Finding("warning", "near_leakage", message, where)
-    for one, other in near.pairs[np.diff(text_of[near.pairs], axis=1)[:, 0] != 0]:
+        for one, other in zip(leaked[~is_equal].tolist(), sources[~is_equal].tolist(), strict=True):
+            yield _two("warning", "near_leakage", message, check, one, "is almost", other)
+    differing = np.diff(text_of[near.pairs], axis=1)[:, 0] != 0
+    for one, other in near.pairs[differing].tolist():
         if names[one] == names[other]:
             message = f"{names[one]}: pairs of rows that are almost the same {size}."
-            where = rows.joined(other, "is almost", one)
-            yield Finding("note", "near_duplicate", message, where)
-        if rows.labels_differ(one, other):
+            yield _two("note", "near_duplicate", message, check, other, "is almost", one)
+        if check.labels_differ(one, other):
             message = "Texts that are almost the same and have different labels."
-            where = rows.joined(other, "contradicts", one)
-            yield Finding("warning", "near_contradiction", message, where)
+            yield _two("warning", "near_contradiction", message, check, other, "contradicts", one)
 
 
 # The check
@@ -568,7 +563,7 @@ def check(
         bands_for(near_threshold)
     check = _Check(task, tokenizer, max_length, keeps_texts=near_threshold is not None)
     for split, path in files:
-        check.files.append(_File(split, path))
+        check.begin(split, path)
         check.read(task.read(path, names, on_error=check.bad), progress)
     return check.report(near_threshold)
 
@@ -583,7 +578,7 @@ def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: RowCheck) 
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     check = _Check(task, None, 0, keeps_texts=is_small)
     for split, (path, rows) in splits.items():
-        check.files.append(_File(split, path))
+        check.begin(split, path)
         check.read(rows)
-    is_small &= sum(len(text) for file in check.files for text in file.texts) <= NEAR_CHARACTERS
+    is_small &= sum(map(len, check.texts)) <= NEAR_CHARACTERS
     return check.report(NEAR_THRESHOLD if is_small else None)

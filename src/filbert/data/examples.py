@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from filbert.batch import PackedBatch, pack
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, did_you_mean
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Encoding, Text, Tokenizer
 
@@ -88,8 +87,7 @@ def check_overflow(rule: str, stride: int = 1) -> None:
         ConfigError: With the nearest name.
     """
     if rule not in OVERFLOW_RULES:
-        near = get_close_matches(str(rule), OVERFLOW_RULES, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(rule, OVERFLOW_RULES)
         raise ConfigError(f"on_overflow is {rule!r}; it is one of {list(OVERFLOW_RULES)}.{hint}")
     if rule == "window" and stride < 1:
         raise ConfigError(f"stride is {stride}; windows must move by at least 1 token.")

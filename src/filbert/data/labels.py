@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.data.streams import OnError
+from filbert.data.streams import BadRowReporter, OnError, good
 from filbert.errors import ConfigError, InputError, printable
 
 MAX_LABEL = 200
@@ -105,14 +105,12 @@ def _labels_of_list(row: Row) -> list[str]:
         _name_in(row, part)
         for part in (parts if isinstance(parts, list | tuple | np.ndarray) else [parts])
     ]
-    if len(set(names)) < len(names) and set(names) <= {"0", "1"}:
-        raise InputError(f"{row.where}: the labels are zeros and ones. {_NAMES_OR_COLUMNS}")
+    if len(names) > 1 and set(names) <= {"0", "1"}:
+        raise InputError(
+            f"{row.where}: the labels are zeros and ones. Give the names of those that are set, or "
+            "a 0/1 column for each and --label-columns."
+        )
     return list(dict.fromkeys(name for name in names if name))
-
-
-_NAMES_OR_COLUMNS = (
-    "Give the names of those that are set, or a 0/1 column for each and --label-columns."
-)
 
 
 def _is_set(row: Row, column: str) -> bool:
@@ -137,20 +135,11 @@ def _name_in(row: Row, value: Any) -> str:
 # Labels of a data set
 
 
-def check_names(
-    labels: Sequence[str], counts: np.ndarray, num_rows: int, *, multilabel: bool
-) -> None:
-    """Refuse labels that cannot be trained on, or that are likely a mistake.
-
-    Args:
-        labels: C names.
-        counts: Training rows that have each label, (C,).
-        num_rows: Training rows.
-        multilabel: Whether rows have several.
+def check_names(labels: Sequence[str], *, multilabel: bool) -> None:
+    """Refuse labels of training rows that cannot be trained on, or that are likely a mistake.
 
     Raises:
-        InputError: There are too few, or "1" and "1.0" are two of them, or every row has "0" and
-            "1", in some order.
+        InputError: There are too few, or "1" and "1.0" are two of them.
     """
     if len(labels) < (1 if multilabel else 2):
         raise InputError(
@@ -165,8 +154,6 @@ def check_names(
             raise InputError(
                 f"The labels {numbers[number]!r} and {label!r} are one number. Write it one way."
             )
-    if multilabel and tuple(labels) == ("0", "1") and (counts == num_rows).all():
-        raise InputError(f"Every row has the labels 0 and 1. {_NAMES_OR_COLUMNS}")
 
 
 def class_weights(given: str | None) -> str | tuple[float, ...] | None:
@@ -348,7 +335,7 @@ class Merge:
     def rows(
         self, rows: Iterable[Row], *, keep: Sequence[str] = (), on_error: OnError | None = None
     ) -> Iterator[Row]:
-        """Yield the rows with one column `label` in place of the 0/1 columns.
+        """Return the rows with one column `label` in place of the 0/1 columns.
 
         Args:
             rows: With these columns under their own names.
@@ -359,14 +346,11 @@ class Merge:
             InputError: A value is neither 0 nor 1; with file, line and column.
         """
         dropped = frozenset(self.columns) - frozenset(keep)
-        for row in rows:
-            try:
-                # A list, so that all columns are checked.
-                label = self.labels[any([_is_set(row, column) for column in self.columns])]
-            except InputError as error:
-                if on_error is None:
-                    raise
-                on_error(error)
-            else:
-                kept = {name: value for name, value in row.values.items() if name not in dropped}
-                yield Row(kept | {"label": label}, row.path, row.line)
+
+        def merged(row: Row) -> Row:
+            # A list, so that all columns are checked.
+            label = self.labels[any([_is_set(row, column) for column in self.columns])]
+            kept = {name: value for name, value in row.values.items() if name not in dropped}
+            return Row(kept | {"label": label}, row.path, row.line)
+
+        return good(rows, merged, BadRowReporter(on_error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -39,9 +40,8 @@ class MaskOptions:
             words).
         mask_rate: Share of the tokens that is masked.
         mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but
-            random tokens are no special tokens, and the number of masks is random), electra (85 %
-            mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
-            Face's: as bert, but each token independently; whole words always become mask tokens).
+            random tokens are no special tokens, and the number of masks is random) or electra (85 %
+            mask token, 15 % kept, positions drawn with replacement).
         mask_rarity: Draw single tokens by their count in the corpus to the power of minus this, so
             rare tokens more often; 0 draws all with the same probability.
         max_predictions: Largest number of masked tokens of a row; by default no limit, for electra
@@ -96,12 +96,6 @@ class ObjectiveOptions(MaskOptions):
                 "mask_rarity draws single tokens, a number in each row; use masking token and "
                 f"mask_style {' or '.join(_BY_COUNT)}."
             )
-        is_limited = unit not in ("token", "word") or self.max_predictions is not None
-        if style == "collator" and is_limited:
-            raise ConfigError(
-                "mask_style collator masks tokens or words, each independently: use masking token "
-                "or word, and leave max_predictions out."
-            )
 
     @property
     def most(self) -> int | None:
@@ -134,10 +128,7 @@ _SPAN = _cumulative([(1 - _SPAN_P) ** n for n in range(_LONGEST_SPAN)])
 
 def _draw(cumulative: Sequence[float], chance: float) -> int:
     """Return a length from 1 for a uniform draw."""
-    for index, part in enumerate(cumulative):
-        if chance < part:
-            return index + 1
-    return len(cumulative)
+    return min(bisect_right(cumulative, chance) + 1, len(cumulative))
 
 
 def choose_words(sizes: Sequence[int], order: Sequence[int], wanted: int) -> list[tuple[int, int]]:
@@ -258,7 +249,6 @@ class Style:
         whole_vocabulary: Whether random tokens may be special tokens.
         rounded: Whether the count is rounded half to even; otherwise the fraction is random.
         replacement: Whether positions are drawn with replacement (single tokens only).
-        each: Whether every token or word is masked independently.
     """
 
     masked: float = 0.8
@@ -266,17 +256,13 @@ class Style:
     whole_vocabulary: bool = True
     rounded: bool = True
     replacement: bool = False
-    each: bool = False
 
 
 STYLES = {
     "bert": Style(),
     "roberta": Style(whole_vocabulary=False, rounded=False),
     "electra": Style(masked=0.85, kept=0.15, replacement=True),
-    "collator": Style(each=True),
 }
-# Whole words with the style "collator".
-_WHOLE_WORDS = Style(masked=1.0, kept=0.0, each=True)
 
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -350,10 +336,10 @@ class Masker:
                 "The vocabulary has no mask token, so nothing can be masked. "
                 "Use a vocabulary made for masked language models."
             )
-        chosen = STYLES[style] if style != "collator" or unit == "token" else _WHOLE_WORDS
+        chosen = STYLES[style]
         special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
-        if chosen.each or weights is not None:
-            # The collators of Hugging Face and DistilBERT count it among the special tokens.
+        if weights is not None:
+            # DistilBERT's collator counts it among the special tokens.
             special.append(tokenizer.unk_id)
         never, exists, continues = np.zeros((3, tokenizer.vocab_size), dtype=bool)
         never[[number for number in special if number is not None]] = True
@@ -410,10 +396,7 @@ def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.nda
     row = np.repeat(np.arange(len(lengths)), lengths)
     places = _Places(row, np.arange(len(ids)) - starts[row], ~masker.never[ids])
     counts = _counts(lengths, keys, masker)
-    if masker.style.each:
-        at = _each(rows, places, masker)
-        coins = uniform(keys[row[at]], _COIN, places.position[at])
-    elif masker.unit != "token":
+    if masker.unit != "token":
         at, coins = _units(rows, places, counts, masker)
     elif masker.style.replacement:
         at, coins = _with_replacement(rows, places, counts)
@@ -455,15 +438,6 @@ def _without_replacement(
         order = np.lexsort((-np.log1p(-chance) / weights[rows.ids[free]], row))
     firsts = np.searchsorted(row, np.arange(len(counts)))
     return np.sort(free[order[np.arange(len(free)) - firsts[row] < counts[row]]])
-
-
-def _each(rows: TokenRows, places: _Places, masker: Masker) -> np.ndarray:
-    """Draw every token, or every word by its first token, with the probability `rate`."""
-    chance = uniform(rows.keys[places.row], _ORDER, places.position)
-    if masker.unit == "word":
-        begins = _word_begins(rows, places, masker)
-        chance = chance[np.flatnonzero(begins)[np.maximum(np.cumsum(begins) - 1, 0)]]
-    return np.flatnonzero(places.free & (chance < masker.rate))
 
 
 def _with_replacement(

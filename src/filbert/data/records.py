@@ -23,11 +23,11 @@ from typing import Any
 
 from filbert.data.streams import (
     MAX_FIELD,
-    BadRow,
     BadRowReporter,
     Lines,
     OnError,
     chomp,
+    good,
     name_of,
     require_file,
     share_read,
@@ -255,6 +255,27 @@ class _Choice:
                 picked[own] = own
         return picked
 
+    def checked(self, row: Row) -> Row:
+        """Return a row of JSON Lines or Parquet whose values are there, and whose texts are texts.
+
+        Raises:
+            InputError: They are not.
+        """
+        for key in self.required:
+            if row.values[key] is None:
+                problem = "is missing (null). Fill it in, or remove the row."
+                raise InputError(f'{row.where}: "{key}" {problem}')
+        for key in ("text", "text_pair"):
+            value = row.values.get(key, "")
+            if isinstance(value, str):
+                if len(value) > MAX_FIELD or "\0" in value:
+                    problem = f"holds a NUL or more than {MAX_FIELD:,} characters."
+                    raise InputError(f'{row.where}: "{key}" {problem}')
+            elif value is not None or key == "text":
+                problem = f"holds a value of type {type(value).__name__}; expected a string."
+                raise InputError(f'{row.where}: "{key}" {problem}')
+        return row
+
     def _hint(self, own: str, key: str | None, names: Sequence[str]) -> str:
         """Return what to do about the missing column `own`, whose canonical name is `key`."""
         # Columns with another use, such as the label, are not proposed.
@@ -340,7 +361,7 @@ def _records(lines: Lines, reader: Any, report: BadRowReporter) -> Iterator[tupl
             yield start, fields
 
 
-def _csv_error(message: str, where: str) -> BadRow:
+def _csv_error(message: str, where: str) -> InputError:
     """Return the error for a message of the csv module; raise it where reading cannot go on."""
     if "unexpected end of data" in message or "field limit" in message:
         raise InputError(
@@ -348,7 +369,9 @@ def _csv_error(message: str, where: str) -> BadRow:
             f"of the file or for {MAX_FIELD:,} characters. Close it (a quote inside a quoted field "
             "is written twice)."
         )
-    return BadRow(f"{where}: not a CSV row, {message}. Inside a quoted field write a quote twice.")
+    return InputError(
+        f"{where}: not a CSV row, {message}. Inside a quoted field write a quote twice."
+    )
 
 
 def _header(lines: Lines, reader: Any) -> list[str]:
@@ -376,7 +399,7 @@ def _table_rows(
         else:
             problem = f"{len(fields)} fields, but the header names {width}"
             rule = "Quote a field that holds the separator, or name another with --separator."
-            report(BadRow(f"{name_of(path)}:{line}: {problem}. {rule}"))
+            report(InputError(f"{name_of(path)}:{line}: {problem}. {rule}"))
 
 
 # One text a line, and JSON Lines
@@ -408,7 +431,7 @@ def _objects(
                 continue
             problem = f"a JSON value of type {type(values).__name__}"
         rule = 'JSON Lines holds one object a line, as in {"text": "..."}.'
-        report(BadRow(f"{name_of(lines.path)}:{number}: {problem}. {rule}"))
+        report(InputError(f"{name_of(lines.path)}:{number}: {problem}. {rule}"))
 
 
 def _object_rows(
@@ -418,35 +441,16 @@ def _object_rows(
     path = str(lines.path)
     known: tuple[str, ...] | None = None
     picked: dict[str, str] = {}
-    for line, values in _objects(lines, source, report):
+
+    def row_of(item: tuple[int, dict[str, Any]]) -> Row:
+        nonlocal known, picked
+        line, values = item
         names = tuple(values)
         if names != known:
-            try:
-                picked, known = choice.pick(names, line), names
-            except InputError as error:
-                report(BadRow(str(error)))
-                continue
-        row = Row({key: values[own] for key, own in picked.items()}, path, line)
-        if _is_usable(row, choice, report):
-            yield row
+            picked, known = choice.pick(names, line), names
+        return choice.checked(Row({key: values[own] for key, own in picked.items()}, path, line))
 
-
-def _is_usable(row: Row, choice: _Choice, report: BadRowReporter) -> bool:
-    """Return whether required values are there and texts are texts; report a problem."""
-    problem = None
-    for key in choice.required:
-        if row.values[key] is None:
-            problem = f'"{key}" is missing (null). Fill it in, or remove the row.'
-    for key in ("text", "text_pair") if problem is None else ():
-        value = row.values.get(key, "")
-        if isinstance(value, str):
-            if len(value) > MAX_FIELD or "\0" in value:
-                problem = f'"{key}" holds a NUL or more than {MAX_FIELD:,} characters.'
-        elif value is not None or key == "text":
-            problem = f'"{key}" holds a value of type {type(value).__name__}; expected a string.'
-    if problem is not None:
-        report(BadRow(f"{row.where}: {problem}"))
-    return problem is None
+    yield from good(_objects(lines, source, report), row_of, report)
 
 
 # Parquet
@@ -487,8 +491,7 @@ def _parquet_rows(path: str, choice: _Choice, report: BadRowReporter) -> Iterato
                 for values in batch.to_pylist():
                     number += 1
                     row = Row({key: values[own] for key, own in picked.items()}, path, number)
-                    if _is_usable(row, choice, report):
-                        yield row
+                    yield from good([row], choice.checked, report)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InputError(
             f"{path}:{number + 1}: Parquet data near this row cannot be read: {error}."

@@ -14,7 +14,6 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,15 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.records import Row, guarded, read_rows
+from filbert.data.records import Row, guarded
 from filbert.data.streams import (
+    BOM,
     BadRowReporter,
     OnError,
-    blocks,
+    good,
     name_of,
+    open_text,
+    read_text,
     require_file,
     suffix_of,
 )
@@ -40,7 +42,7 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 
 _COLUMNS = (".csv", ".tsv", ".parquet")
 # The beginning of a SQuAD file: "data", perhaps after other keys with simple values.
-_SQUAD = re.compile(rb'\s*\{\s*(?:"\w+"\s*:\s*(?:"[^"]*"|[\d.]+)\s*,\s*)*"data"\s*:\s*[^,}]')
+_SQUAD = re.compile(r'\s*\{\s*(?:"\w+"\s*:\s*(?:"[^"]*"|[\d.]+)\s*,\s*)*"data"\s*:\s*[^,}]')
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
 
 
@@ -71,18 +73,9 @@ def read_questions(
         questions = _squad_questions(path)
         empty = f"{name_of(path)}: no question in it."
         return guarded(_checked_rows(questions, str(path), labelled, report), report, empty)
-    wanted = ["question", "context", *(["answers"] if labelled else [])]
-    others = ["id"] if labelled else ["id", "answers"]
-    wanted += [name for name in others if names.given(name) is not None]
-    rows = read_rows(
-        path,
-        columns={name: names.own(name) for name in wanted},
-        required=[name for name in wanted if name != "id"],
-        optional=[*(name for name in others if name not in wanted), "is_impossible"],
-        separator=names.separator,
-        encoding=names.encoding,
-        on_error=on_error,
-    )
+    required = ("question", "context", *(["answers"] if labelled else []))
+    optional = ("id", "is_impossible", *([] if labelled else ["answers"]))
+    rows = names.read(path, required=required, optional=optional, on_error=on_error)
     return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, report)
 
 
@@ -154,7 +147,7 @@ def _object_in(path: str | Path) -> dict[str, Any] | None:
         return None
     require_file(path)
     try:
-        content = json.loads(b"".join(blocks(path)))
+        content = json.loads(read_text(path))
     except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
@@ -168,8 +161,8 @@ def _is_squad(path: str | Path) -> bool:
     if str(path) == "-" or suffix_of(path) in _COLUMNS:
         return False
     require_file(path)
-    with closing(blocks(path)) as content:
-        return _SQUAD.match(next(content, b"")) is not None
+    with open_text(path) as file:
+        return _SQUAD.match(file.read(2**20).removeprefix(BOM)) is not None
 
 
 def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
@@ -178,9 +171,8 @@ def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
     Raises:
         InputError: The file is no JSON, or has another structure.
     """
-    name = name_of(path)
+    name, text = name_of(path), read_text(path)
     try:
-        text = b"".join(blocks(path)).decode("utf-8")
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
@@ -225,13 +217,11 @@ def _checked_rows(
     labelled: bool,
     report: BadRowReporter,
 ) -> Iterator[Row]:
-    for number, (values, line) in enumerate(questions, 1):
-        try:
-            row = _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
-        except InputError as error:
-            report(error)
-        else:
-            yield row
+    def checked(item: tuple[int, tuple[dict[str, Any], int]]) -> Row:
+        number, (values, line) = item
+        return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
+
+    return good(enumerate(questions, 1), checked, report)
 
 
 def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:
@@ -417,19 +407,8 @@ def windows_of(
     return [Window(question, *place) for place in places]
 
 
-def tokens_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the first and last token that hold any of the characters; None if none does.
-
-    Args:
-        offsets: int32 (N, 2).
-        begin, end: Characters [begin, end).
-    """
-    inside = np.flatnonzero((offsets[:, 1] > begin) & (offsets[:, 0] < end))
-    return (int(inside[0]), int(inside[-1])) if len(inside) else None
-
-
 def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer, without spaces around it.
+    """Return the first and last token of the first answer, without spaces around it, or None.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
@@ -443,7 +422,9 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
         )
     text: str = answer["text"]
     begin = answer["answer_start"] + len(text) - len(text.lstrip())
-    return tokens_of(question.offsets, begin, begin + len(text.strip()))
+    starts, ends = question.offsets.T
+    inside = np.flatnonzero((ends > begin) & (starts < begin + len(text.strip())))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
 def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:

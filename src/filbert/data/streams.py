@@ -8,23 +8,26 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from filbert.errors import ConfigError, InputError
 
-# The longest line or field, in characters; a character has at most four bytes.
-MAX_FIELD = 4 * 2**20
-_MAX_BYTES = 4 * MAX_FIELD
+T = TypeVar("T")
+R = TypeVar("R")
 
-_BLOCK = 2**20
-_BOM = b"\xef\xbb\xbf"
+# The longest line or field, in characters.
+MAX_FIELD = 4 * 2**20
+# Bytes that are decoded at once.
+_BLOCK = 2**16
+BOM = "\ufeff"
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The first bytes of compressed files, and what opens them.
@@ -33,12 +36,10 @@ _UNPACKERS: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
-# The first bytes of files that are often taken for text.
+# What files begin with that are often taken for text, as `open_text` decodes it.
 _NOT_TEXT = {
-    b"PAR1": "Parquet data; give it a name that ends in .parquet",
-    b"PK\x03\x04": "a ZIP archive or an Excel file; unpack it or save it as CSV",
-    b"\xff\xfe": "UTF-16 text; pass --encoding utf-16",
-    b"\xfe\xff": "UTF-16 text; pass --encoding utf-16",
+    "PAR1": "Parquet data; give it a name that ends in .parquet",
+    "PK\x03\x04": "a ZIP archive or an Excel file; unpack it or save it as CSV",
 }
 
 OnError = Callable[[InputError], None]
@@ -87,10 +88,6 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
     return InputError(f"{name_of(path)}: cannot be read: {reason or error}.")
 
 
-class BadRow(InputError):
-    """One row is wrong; the rows after it can still be read."""
-
-
 class BadRowReporter:
     """Raises bad rows, or passes them to the caller and counts them."""
 
@@ -106,6 +103,19 @@ class BadRowReporter:
         self.on_error(error)
 
 
+def good(
+    items: Iterable[T], check: Callable[[T], R], report: Callable[[InputError], None]
+) -> Iterator[R]:
+    """Yield `check` of each item; where it raises an InputError, report that instead."""
+    for item in items:
+        try:
+            checked = check(item)
+        except InputError as error:
+            report(error)
+        else:
+            yield checked
+
+
 def chomp(line: str) -> str:
     """Return `line` without its newline, of either kind."""
     return line.removesuffix("\n").removesuffix("\r")
@@ -114,7 +124,7 @@ def chomp(line: str) -> str:
 class Lines:
     """The lines of a file, each with its newline, as an iterable of str; can be iterated once.
 
-    A line that cannot be used (bytes that are not UTF-8, a NUL, more than MAX_FIELD characters) is
+    A line that cannot be used (bytes of another encoding, a NUL, more than MAX_FIELD characters) is
     replaced by a harmless one, and `bad` holds the problem by line number. So readers that join
     lines, such as csv, count lines correctly.
 
@@ -127,130 +137,142 @@ class Lines:
     """
 
     def __init__(self, path: str | Path, encoding: str | None = None) -> None:
+        _check_encoding(encoding)
         self.path = path
         self.bad: dict[int, str] = {}
-        self._count = 0  # lines decoded
-        self._blocks = blocks(path, encoding)
-        self.close = self._blocks.close
+        self._encoding = encoding
+        self._lines = self._read()
+        self.close = self._lines.close
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self._pieces())
+        return self._lines
 
     def report_bad(self, start: int, end: int, report: BadRowReporter) -> bool:
         """Report the bad ones among lines start..end; return whether there were any."""
         numbers = [number for number in self.bad if start <= number <= end]
         for number in numbers:
-            report(BadRow(f"{name_of(self.path)}:{number}: {self.bad.pop(number)}"))
+            report(InputError(f"{name_of(self.path)}:{number}: {self.bad.pop(number)}"))
         return bool(numbers)
 
-    def _pieces(self) -> Iterator[Iterable[str]]:
-        """Yield many whole lines at a time; a line that is too long is not kept in memory."""
-        start, size = b"", 0  # the beginning of a line, and its size in bytes
+    def _read(self) -> Generator[str, None, None]:
+        number = 0
         try:
-            for block in self._blocks:
-                if size > _MAX_BYTES and (first := block.find(b"\n") + 1):
-                    yield self._too_long()
-                    block, start, size = block[first:], b"", 0
-                if end := block.rfind(b"\n") + 1:
-                    yield self._decode(start + block[:end])
-                    start, size = block[end:], len(block) - end
-                else:
-                    size += len(block)
-                    start = b"" if size > _MAX_BYTES else start + block
+            with open_text(self.path, self._encoding) as file:
+                for line in iter(partial(file.readline, MAX_FIELD + 2), ""):
+                    number += 1
+                    if number == 1:
+                        refuse_binary(self.path, line)
+                        line = line.removeprefix(BOM)
+                    is_clean = line.isascii() or not _BAD_BYTE.search(line)
+                    if len(line) > MAX_FIELD or "\0" in line or not is_clean:
+                        line = self._replaced(number, line, file)
+                    yield line
         except DamagedFile as error:
-            raise InputError(f"{error} Reading stops at line {self._count + 1}.") from error
-        if size > _MAX_BYTES:
-            yield self._too_long()
-        elif start:
-            yield self._decode(start)
+            raise InputError(f"{error} Reading stops at line {number + 1}.") from error
 
-    def _too_long(self) -> Iterable[str]:
-        self._count += 1
-        self.bad[self._count] = f"a line of more than {MAX_FIELD:,} characters. Is it one row?"
-        return ["\n"]
-
-    def _decode(self, piece: bytes) -> Iterable[str]:
-        if len(piece) <= MAX_FIELD and b"\0" not in piece:
-            try:
-                text = piece.decode("utf-8")
-            except UnicodeDecodeError:
-                pass
-            else:
-                self._count += piece.count(b"\n")
-                return io.StringIO(text, newline="\n")
-        return chain.from_iterable(map(self._decode_line, io.BytesIO(piece)))
-
-    def _decode_line(self, line: bytes) -> Iterable[str]:
-        text = line.decode("utf-8", errors="replace")
-        if len(chomp(text)) > MAX_FIELD:
-            return self._too_long()
-        self._count += 1
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            self.bad[self._count] = (
-                f"the byte 0x{line[error.start]:02X} is not UTF-8. Name the encoding of the file, "
-                "such as --encoding latin-1 or cp1252."
-            )
-        if "\0" in text:
-            self.bad.setdefault(self._count, "a NUL character. Remove it.")
-            text = text.replace("\0", "\ufffd")
-        return [text]
+    def _replaced(self, number: int, line: str, file: io.TextIOWrapper) -> str:
+        """Note what is wrong with a line, and return one to read in its place."""
+        if len(chomp(line)) > MAX_FIELD:
+            while line and not line.endswith("\n"):
+                line = file.readline(MAX_FIELD)
+            self.bad[number] = f"a line of more than {MAX_FIELD:,} characters. Is it one row?"
+            return "\n"
+        if byte := _BAD_BYTE.search(line):
+            self.bad[number] = _not_in(self._encoding, byte[0])
+        elif "\0" in line:
+            self.bad[number] = "a NUL character. Remove it."
+        return _BAD_BYTE.sub("\ufffd", line).replace("\0", "\ufffd")
 
 
-# Bytes
+# Text
 
 
 class DamagedFile(InputError):
     """The compressed data of a file is cut off or damaged."""
 
 
-def blocks(path: str | Path, encoding: str | None = None) -> Generator[bytes, None, None]:
-    """Return the file's bytes in blocks: decompressed, as UTF-8, without a byte order mark.
-
-    Raises:
-        ConfigError: The encoding is unknown.
-        InputError: The file cannot be read, is no text, or has another encoding.
-    """
-    return _text_blocks(path, None if encoding is None else _decoder(encoding))
+# The form in which bytes that are not of the encoding are decoded.
+_BAD_BYTE = re.compile("[\udc00-\udcff]")
+_MARK = "filbert.byte"
 
 
-def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    wrong = error.object[error.start : error.end]
+    return "".join(chr(0xDC00 + byte) for byte in wrong), error.end
+
+
+codecs.register_error(_MARK, _marked)
+
+
+def _not_in(encoding: str | None, mark: str) -> str:
+    return (
+        f"the byte 0x{ord(mark) - 0xDC00:02X} is not {encoding or 'UTF-8'}. Name the encoding of "
+        "the file, such as --encoding latin-1 or cp1252."
+    )
+
+
+def _check_encoding(encoding: str | None) -> None:
     try:
-        "".encode(encoding)
-        return codecs.getincrementaldecoder(encoding)()
-    except (LookupError, UnicodeError):
+        io.TextIOWrapper(io.BytesIO(), encoding)
+    except (LookupError, ValueError):
         raise ConfigError(
             f"--encoding {encoding!r} is unknown; give one such as utf-8, latin-1 or cp1252."
         ) from None
 
 
-def _text_blocks(
-    path: str | Path, decoder: codecs.IncrementalDecoder | None
-) -> Generator[bytes, None, None]:
-    name, is_first = name_of(path), True
+def refuse_binary(path: str | Path, start: str) -> None:
+    """Refuse a file whose text begins as those of other formats do.
+
+    Raises:
+        InputError: It does.
+    """
+    for magic, what in _NOT_TEXT.items():
+        if start.startswith(magic):
+            raise InputError(f"{name_of(path)}: not text but {what}.")
+
+
+def read_text(path: str | Path) -> str:
+    """Return a whole UTF-8 file, decompressed.
+
+    Raises:
+        InputError: It cannot be read, or is not UTF-8; with the line.
+    """
+    with open_text(path) as file:
+        text = file.read().removeprefix(BOM)
+    refuse_binary(path, text[:8])
+    if byte := _BAD_BYTE.search(text):
+        line = text.count("\n", 0, byte.start()) + 1
+        raise InputError(f"{name_of(path)}:{line}: {_not_in(None, byte[0])}")
+    return text
+
+
+@contextmanager
+def open_text(path: str | Path, encoding: str | None = None) -> Iterator[io.TextIOWrapper]:
+    """Open a file as text: decompressed, newlines as they are, perhaps with a byte order mark.
+
+    A byte that is not of the encoding becomes U+DC00 plus its value, which no text contains.
+
+    Raises:
+        InputError: The file cannot be read, or is damaged.
+    """
     try:
-        with _opened(path) as file:
-            for block in _unpacked(file):
-                if decoder is not None:
-                    block = decoder.decode(block).encode("utf-8", "surrogatepass")
-                if is_first:
-                    what = [text for magic, text in _NOT_TEXT.items() if block.startswith(magic)]
-                    if what:
-                        raise InputError(f"{name}: not text but {what[0]}.")
-                    block, is_first = block.removeprefix(_BOM), False
-                yield block
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise InputError(
-            f"{name}: the byte 0x{byte:02X} is not {error.encoding}. Name another --encoding."
-        ) from error
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        with _opened(path) as file, _unpacked(file) as unpacked:
+            text = io.TextIOWrapper(unpacked, encoding or "utf-8", _MARK, newline="\n")
+            text._CHUNK_SIZE = _BLOCK  # type: ignore[attr-defined]
+            try:
+                yield text
+            finally:
+                if str(path) == "-":
+                    text.detach()  # so that standard input stays open
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # Errors about compressed data have no number of the system.
+        if getattr(error, "errno", None) is not None:
+            raise unreadable(path, cast(OSError, error)) from error
         raise DamagedFile(
-            f"{name}: the compressed data is cut off or damaged. Fetch or make the file again."
+            f"{name_of(path)}: the compressed data is cut off or damaged. Fetch or make the file "
+            "again."
         ) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 # The files that are being read, by path, for `share_read`.
@@ -281,36 +303,13 @@ def share_read(path: str | Path) -> float | None:
         return None
 
 
-def _unpacked(file: io.BufferedReader) -> Iterator[bytes]:
+def _unpacked(file: io.BufferedReader) -> Any:
+    """Return the decompressed file, as a context manager."""
     head = file.peek(8) if hasattr(file, "peek") else b""
     if head.startswith(_ZSTD):
-        yield from _zstd_blocks(file)
-        return
+        # Unlike zstandard's own reader, Arrow's refuses a file that is cut off.
+        import pyarrow
+
+        return pyarrow.CompressedInputStream(file, "zstd")
     unpack = next((u for magic, u in _UNPACKERS.items() if head.startswith(magic)), nullcontext)
-    # read1() returns what is available: a pipe may be slow, and damaged data has a good beginning.
-    with unpack(file) as opened:
-        while block := opened.read1(_BLOCK):
-            yield block
-
-
-def _zstd_blocks(file: io.BufferedReader) -> Iterator[bytes]:
-    import zstandard
-
-    # The library's own reader accepts a truncated file, so frames are followed here. A kilobyte at
-    # a time, since zstd can expand four bytes to 128 KiB.
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    is_inside = False
-    while data := file.read(1024):
-        while data:
-            try:
-                block = frame.decompress(data)
-            except zstandard.ZstdError as error:
-                raise EOFError(str(error)) from error
-            is_inside = not frame.eof
-            data = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame = zstandard.ZstdDecompressor().decompressobj()
-            if block:
-                yield block
-    if is_inside:
-        raise EOFError
+    return unpack(file)

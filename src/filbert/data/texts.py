@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from filbert.data.columns import ColumnNames
+from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, column_names
-from filbert.data.streams import OnError, name_of, suffix_of
+from filbert.data.streams import BadRowReporter, OnError, good, name_of, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import T, Text, chunked
@@ -63,11 +63,7 @@ def has_lists_of_labels(
     columns = column_names(path, names.separator, names.encoding)
     if "labels" not in columns or not {"label", *instead_of}.isdisjoint(columns):
         return False
-    rows = ColumnNames(separator=names.separator, encoding=names.encoding).read(
-        path, required=(), optional=("labels",), on_error=lambda _: None
-    )
-    first = next(rows, None)
-    value = None if first is None else first.values.get("labels")
+    value = first_value(path, names, "labels")
     return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 
@@ -259,22 +255,15 @@ def read_choices(
     required = ["context", *(["label"] if labelled else []), *(["choices"] if not columns else [])]
     rows = names.read(path, required=required, extra=columns or (), on_error=on_error)
 
-    def checked() -> Iterator[Row]:
-        for row in rows:
-            if columns:
-                values = {key: row.values[key] for key in required}
-                values["choices"] = [row.values[own] for own in columns]
-                row = Row(values, row.path, row.line)
-            try:
-                check(row)
-            except InputError as error:
-                if on_error is None:
-                    raise
-                on_error(error)
-            else:
-                yield row
+    def checked(row: Row) -> Row:
+        if columns:
+            values = {key: row.values[key] for key in required}
+            values["choices"] = [row.values[own] for own in columns]
+            row = Row(values, row.path, row.line)
+        check(row)
+        return row
 
-    return checked()
+    return good(rows, checked, BadRowReporter(on_error))
 
 
 def choices_of(row: Row) -> list[str]:

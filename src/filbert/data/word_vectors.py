@@ -42,9 +42,7 @@ class WordVectors:
         return int(self.table.shape[1])
 
 
-def read_vectors(
-    path: str | Path, words: Collection[str] | None = None, *, dim: int | None = None
-) -> WordVectors:
+def read_vectors(path: str | Path, words: Collection[str] | None = None) -> WordVectors:
     """Return the vectors in a text file: a line a word, the word and its numbers between spaces.
 
     A first line of two whole numbers (how many words, of what dimension) is word2vec's and
@@ -54,7 +52,6 @@ def read_vectors(
     Args:
         path: Of the file, also compressed.
         words: Those that are kept in memory; None for all.
-        dim: The dimension that the file must have; any if not given.
 
     Raises:
         InputError: No such file, one that is not such text, a line with fewer or more numbers than
@@ -67,10 +64,6 @@ def read_vectors(
         numbered = enumerate(lines, 1)
         first = list(islice(numbered, _FIRST))
         size, has_header = _dimension(lines, [line for _, line in first])
-        if dim is not None and size != dim:
-            raise InputError(
-                f"{name_of(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
-            )
         for number, line in chain(first[has_header:], numbered):
             lines.report_bad(1, number, BadRowReporter(None))
             text = line.rstrip()

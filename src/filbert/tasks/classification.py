@@ -67,7 +67,7 @@ class LabelledTexts(TextRows):
     """Texts with a label, a list of labels, or a 0/1 column for each label."""
 
     name = "labelled"
-    recognises = "class"
+    recognises = True
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
         """Yield rows with `label` or `labels`, or with the columns of `spec.label_columns`."""
@@ -243,7 +243,7 @@ class Classification:
         if self.declared and self.labels:
             labels = self.labels
         counts = np.array([by_label.get(label, 0) for label in labels], dtype=float)
-        check_names(labels, counts, num_rows, multilabel=multilabel)
+        check_names(labels, multilabel=multilabel)
         if self.positive is not None and (self.positive not in labels or len(labels) != 2):
             raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
         weights = loss_weights(self.class_weights, labels, counts, num_rows, multilabel=multilabel)

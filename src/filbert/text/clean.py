@@ -22,11 +22,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from ipaddress import IPv6Address
 
-from filbert.errors import ConfigError, printable
+from filbert.errors import ConfigError, did_you_mean, printable
 
 # Words
 
@@ -282,7 +281,10 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         for step in self.steps:
-            _check(step)
+            if step not in STEPS:
+                known = [STUDY, *STEPS, DROP_NEGATIONS, "none"]
+                problem = f"there is no step {printable(repr(step))}; there are {', '.join(known)}"
+                raise ConfigError(f"clean: {problem}.{did_you_mean(step, known)}")
         object.__setattr__(self, "steps", tuple(step for step in STEPS if step in self.steps))
         if not self.keep_negations and "stop-words" not in self.steps:
             raise ConfigError(
@@ -303,7 +305,8 @@ class Cleaning:
         """
         listed = [] if given is None else given.split(",") if isinstance(given, str) else given
         if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
-            raise ConfigError(f"clean is {_short(given)}; give names of steps, such as {STUDY}.")
+            problem = f"clean is {printable(repr(given))}; give names of steps, such as {STUDY}."
+            raise ConfigError(problem)
         named = [part.strip().lower() for name in listed for part in name.split(",")]
         named = [name for name in named if name not in ("", "none")]
         if not named:
@@ -333,21 +336,6 @@ class Cleaning:
         if "non-alphanumerics" in self.steps:
             text = " ".join(_visible(word) for word in _word().findall(text))
         return " ".join(text.split())
-
-
-def _check(name: object) -> None:
-    if name in STEPS:
-        return
-    known = [STUDY, *STEPS, DROP_NEGATIONS, "none"]
-    near = get_close_matches(str(name), known, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(
-        f"clean: there is no step {_short(name)}; there are {', '.join(known)}.{hint}"
-    )
-
-
-def _short(given: object) -> str:
-    return printable(repr(given))
 
 
 # Joiners, soft hyphens, byte order marks, direction marks, variation selectors: they are invisible,

@@ -300,21 +300,21 @@ def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     return files.read_json(path, most=most) if path.is_file() else {}
 
 
-def read_data(path: Path, *, most: int = MAX_BYTES) -> bytes:
+def read_data(path: Path) -> bytes:
     """Return the content of a file.
 
     Raises:
-        FormatError: It has more than `most` bytes.
+        FormatError: It has more than MAX_BYTES.
     """
     size = path.stat().st_size
-    if size > most:
+    if size > MAX_BYTES:
         raise FormatError(f"{path} has {size:,} bytes; no tokenizer's {path.name} has so many.")
     return path.read_bytes()
 
 
-def read_text(path: Path, *, most: int = MAX_BYTES) -> str:
+def read_text(path: Path) -> str:
     """Return a UTF-8 file, without its byte order mark."""
-    data = read_data(path, most=most)
+    data = read_data(path)
     if path.suffix == ".txt" and data.count(b"\n") > _MAX_LINES:
         raise FormatError(f"{path} has more than {_MAX_LINES:,} lines, so it is no vocabulary.")
     try:

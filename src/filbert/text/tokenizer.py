@@ -8,7 +8,6 @@ matched as those tokens, as in Hugging Face's libraries; `fill` needs that.
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -277,7 +276,6 @@ class Tokenizer:
         Raises:
             FormatError: No known layout, or a file that is damaged or cannot be read.
         """
-        _silence_fork_warning()
         return cls(
             read_vocabulary(
                 Path(folder), lowercase=lowercase, as_google=as_google, convention=convention
@@ -560,27 +558,3 @@ def chunked(
 def characters_in(text: Text) -> int:
     """Return the size of a text, or of both texts of a pair."""
     return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-
-
-@functools.cache
-def _silence_fork_warning() -> None:
-    """Switch the library's threads off in forked children, where they do not work.
-
-    Otherwise the library does so itself, with a warning for every child. A value that the user has
-    set stays.
-    """
-    name = "TOKENIZERS_PARALLELISM"
-
-    def before() -> None:
-        if name not in os.environ:
-            os.environ[name] = "false"
-            ours.append(True)
-
-    def after_in_parent() -> None:
-        if ours:
-            ours.clear()
-            os.environ.pop(name, None)
-
-    ours: list[bool] = []
-    # A child that forks keeps the value.
-    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=ours.clear)
