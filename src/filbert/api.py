@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from filbert import keywords
     from filbert.data.doctor import Report
-    from filbert.inference.predictor import Predictor
+    from filbert.inference.predictor import Predictor, VectorOptions
     from filbert.text.tokenizer import Text, Tokenizer
     from filbert.train.replay import Replay
 
@@ -630,13 +630,10 @@ def predict(model: PathLike | Predictor, items: Any, *, as_frame: bool = False) 
 def embed(
     model: PathLike | Predictor,
     texts: Text | Iterable[Text],
-    *,
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    layers: Sequence[int] = (-1,),
+    **how: Unpack[VectorOptions],
 ) -> np.ndarray | list[np.ndarray]:
     """Return the vector of a text, or those of many; see `Predictor.embed`."""
-    return _loaded(model).embed(texts, pooling=pooling, normalize=normalize, layers=layers)
+    return _loaded(model).embed(texts, **how)
 
 
 @checked_keywords

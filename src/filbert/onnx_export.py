@@ -215,7 +215,13 @@ def _vectors(
             )
         return None
     if pooling is None:
-        return predictor.sentence_vectors
+        vectors = predictor.sentence_vectors
+        if vectors.prompt and not vectors.include_prompt:
+            raise ConfigError(
+                "This model does not pool its prompt, and a graph pools all tokens. Leave vectors "
+                "out: --pooling none."
+            )
+        return vectors
     check_pooling(pooling)
     return None if pooling == "none" else SentenceVectors(pooling)
 

@@ -259,7 +259,7 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.model_ = Predictor.load(
             str(self.model), max_length=self.max_length, device=self.device
         )
-        self._n_features_out = self.model_.vector_size(self.pooling)
+        self._n_features_out = self.model_.vector_size(pooling=self.pooling)
         return self
 
     def transform(self, X: Any) -> np.ndarray:

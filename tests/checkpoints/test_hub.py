@@ -54,6 +54,9 @@ SMALL = {"config.json": b"{}", "vocab.txt": b"[PAD]"}
 WEIGHTS = {"model.safetensors": b"weights" * 5000}
 
 
+STATIC = ("tokenizer.json", "model.safetensors", "a.py")
+
+
 # Which files are fetched.
 
 
@@ -67,6 +70,8 @@ WEIGHTS = {"model.safetensors": b"weights" * 5000}
         (["config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "pytorch_model.bin"], 2),
         (["modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/x.py"], 3),
         (["2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "3_Normalize/a"], 1),
+        (["modules.json", "tokenizer.json", "model.safetensors", "model.onnx"], 3),
+        (["router_config.json", *(f"query_0_StaticEmbedding/{name}" for name in STATIC)], 3),
         (["2_Dense/pytorch_model.bin", "../config.json", "a/config.json"], 1),
     ],
 )

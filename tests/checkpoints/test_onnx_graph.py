@@ -24,7 +24,7 @@ from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.inference.onnx_session import SessionModel, integer_product
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
-from filbert.model.pooling import Dense, pool
+from filbert.model.pooling import ACTIVATIONS, VectorModule, pool
 
 VOCAB = 97
 LENGTHS = (9, 3, 17, 1, 12, 40)
@@ -199,21 +199,45 @@ def test_a_causal_model_sees_nothing_ahead_in_the_graph_either(kind, tmp_path):
     assert_rounding_apart(saved(checkpoint, tmp_path)(batch), wanted)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max", "mean_sqrt_len", "max+cls"])
-@pytest.mark.parametrize("dense", [False, True])
-def test_sentence_vectors_of_the_graph_are_those_of_the_folder(pooling, dense, tmp_path):
+POOLINGS = ("mean", "cls", "last", "max", "mean_sqrt_len", "weightedmean", "max+cls")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation"),
+    [*((one, None) for one in POOLINGS), *(("max+cls", one) for one in ACTIVATIONS)],
+)
+def test_sentence_vectors_of_the_graph_are_those_of_the_folder(pooling, activation, tmp_path):
     checkpoint = made("bert", None)
-    width = 32 * len(pooling.split("+"))
-    layer = Dense(torch.randn(24, width) / 6, torch.randn(24), "tanh")
-    way = SentenceVectors(pooling, normalize=dense, dense=(layer,) if dense else ())
+    way = SentenceVectors(pooling)
+    if activation is not None:
+        width = 16 * len(pooling.split("+"))
+        norm = {"norm.weight": torch.randn(24), "norm.bias": torch.randn(24)}
+        way = SentenceVectors(
+            pooling,
+            normalize=True,
+            before=(linear(32, 16, "identity"), VectorModule("Normalize")),
+            modules=(linear(width, 24, activation), VectorModule("LayerNorm", norm)),
+            dimensions=20,
+        )
     model = saved(checkpoint, tmp_path, way)
     batch = batch_of(checkpoint)
     (found,) = model.session.padded(batch, ("sentence_embedding",))
     with torch.inference_mode():
-        wanted = torch.stack(pool(checkpoint.build()(batch), batch, pooling))
-        if dense:
-            wanted = torch.nn.functional.normalize(layer(wanted), dim=-1)
+        wanted = checkpoint.build()(batch)
+        for module in way.before:
+            wanted = module(wanted)
+        wanted = torch.stack(pool(wanted, batch, pooling))
+        for module in way.modules:
+            wanted = module(wanted)
+        if way.normalize:
+            wanted = torch.nn.functional.normalize(wanted[:, :20], dim=-1)
     assert_rounding_apart(found, wanted)
+
+
+def linear(inputs, outputs, activation):
+    tensors = {"linear.weight": torch.randn(outputs, inputs) / 6, "linear.bias": torch.randn(24)}
+    tensors["linear.bias"] = tensors["linear.bias"][:outputs]
+    return VectorModule("Dense", tensors, activation)
 
 
 def test_shared_weights_are_stored_once():

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     SentenceVectors,
@@ -13,7 +15,7 @@ from filbert.checkpoints.sentence_transformers import (
     write_sentence_vectors,
 )
 from filbert.errors import FormatError
-from filbert.model.pooling import Dense
+from filbert.model.pooling import ACTIVATIONS, VectorModule
 
 TRANSFORMER = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
@@ -60,7 +62,7 @@ def test_a_list_of_modules_of_another_shape_is_refused(tmp_path, modules):
 @pytest.mark.parametrize("path", ["../other", "/etc", "a/../../b", "x" * 5000])
 def test_a_module_lies_inside_the_folder(tmp_path, path):
     with pytest.raises(FormatError) as caught:
-        read_sentence_vectors(put(tmp_path, [{**POOLING, "path": path}]))
+        read_sentence_vectors(put(tmp_path, [TRANSFORMER, {**POOLING, "path": path}]))
     assert ("path" in str(caught.value)) or "File name too long" in str(caught.value)
     assert len(str(caught.value)) < 500 and "missing" not in str(caught.value)
 
@@ -88,46 +90,98 @@ def test_several_poolings_are_joined_in_the_order_of_sentence_transformers(tmp_p
     assert (vectors.pooling, vectors.dimension(32)) == ("cls+max+mean", 96)
 
 
-def dense(inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> Dense:
+def dense(inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> VectorModule:
     torch.manual_seed(inputs)
-    return Dense(torch.randn(outputs, inputs), torch.randn(outputs) if bias else None, activation)
+    tensors = {"linear.weight": torch.randn(outputs, inputs)}
+    tensors |= {"linear.bias": torch.randn(outputs)} if bias else {}
+    return VectorModule("Dense", tensors, activation)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", "identity"])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_dense_layers_are_written_and_read_bit_for_bit(tmp_path, activation):
     layers = (dense(8, 6, activation), dense(6, 4, activation, bias=False))
-    write_sentence_vectors(tmp_path, SentenceVectors("cls", dense=layers), 8)
+    write_sentence_vectors(tmp_path, SentenceVectors("cls", modules=layers), 8)
     found = read_sentence_vectors(tmp_path, 8)
     assert found.dimension(8) == 4
-    assert [layer.activation for layer in found.dense] == [activation] * 2
-    for ours, theirs in zip(layers, found.dense, strict=True):
-        assert torch.equal(ours.weight_OI, theirs.weight_OI)
-    assert torch.equal(layers[0].bias_O, found.dense[0].bias_O) and found.dense[1].bias_O is None
+    assert [layer.activation for layer in found.modules] == [activation] * 2
+    for ours, theirs in zip(layers, found.modules, strict=True):
+        assert ours.tensors.keys() == theirs.tensors.keys()
+        assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
 
 
 def test_a_dense_layer_of_another_width_than_the_vectors_is_refused(tmp_path):
-    write_sentence_vectors(tmp_path, SentenceVectors("cls+mean", dense=(dense(8, 6),)), 4)
+    write_sentence_vectors(tmp_path, SentenceVectors("cls+mean", modules=(dense(8, 6),)), 4)
     assert read_sentence_vectors(tmp_path, 4).dimension(4) == 6
     with pytest.raises(FormatError, match="over vectors of 8, but those before it have 16"):
         read_sentence_vectors(tmp_path, 8)
 
 
-def test_modules_in_another_order_are_refused(tmp_path):
-    normalize = {"idx": 1, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
-    for modules in ([TRANSFORMER, normalize, POOLING], [TRANSFORMER, POOLING, POOLING]):
-        put(tmp_path, modules)
-        with pytest.raises(FormatError, match="in the order Transformer, Pooling, Dense"):
-            read_sentence_vectors(tmp_path)
+NORMALIZE = {"idx": 1, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
 
 
-def test_prompts_left_out_of_the_pooling_are_refused_when_every_text_gets_one(tmp_path):
-    put(tmp_path, [TRANSFORMER, POOLING], {"pooling_mode": "mean", "include_prompt": False})
-    path = tmp_path / "config_sentence_transformers.json"
-    path.write_text(json.dumps({"prompts": {"query": "Q: "}}))
-    assert read_sentence_vectors(tmp_path).prompts == {"query": "Q: "}
-    path.write_text(json.dumps({"prompts": {"query": "Q: "}, "default_prompt_name": "query"}))
-    with pytest.raises(FormatError, match="include_prompt is false"):
+@pytest.mark.parametrize(
+    ("modules", "reason"),
+    [
+        ([TRANSFORMER, NORMALIZE, POOLING], "here filbert runs those that change token_embeddings"),
+        ([TRANSFORMER, POOLING, POOLING], "no vectors of tokens left to pool"),
+        ([POOLING], "Transformer, StaticEmbedding are, as the first"),
+    ],
+)
+def test_modules_that_do_not_fit_together_are_refused(tmp_path, modules, reason):
+    put(tmp_path, modules, {"pooling_mode": "mean"})
+    with pytest.raises(FormatError, match=reason):
         read_sentence_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why", "nearest"),
+    [
+        ("CLIPModel", "reads images", "clip-ViT-B-32-multilingual-v1"),
+        ("WordEmbeddings", "splits words", "StaticEmbedding"),
+        ("BoW", "counts words", "TF-IDF"),
+        ("CNN", "convolution", "begins with Transformer"),
+        ("LSTM", "recurrent", "begins with Transformer"),
+    ],
+)
+def test_a_module_that_is_not_read_is_refused_with_the_nearest_that_is(
+    tmp_path, kind, why, nearest
+):
+    put(tmp_path, [{**TRANSFORMER, "type": f"sentence_transformers.models.{kind}"}, POOLING])
+    with pytest.raises(FormatError, match=f"'{kind}' is not supported.*{why}.*{nearest}"):
+        read_sentence_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"types": {}, "structure": {}},
+        {"types": {"a": "x.Pooling"}, "structure": {"query": ["b"]}},
+        {
+            "types": {"a": "x.Transformer"},
+            "structure": {"query": ["a"]},
+            "parameters": {"default_route": "image"},
+        },
+        {
+            "types": {"a": "x.Transformer"},
+            "structure": {"text": ["a"]},
+            "parameters": {"route_mappings": {"(None, 'text')": "text"}},
+        },
+    ],
+)
+def test_a_router_without_routes_by_task_is_refused(tmp_path, config):
+    put(tmp_path, [{**TRANSFORMER, "type": "sentence_transformers.models.Router"}])
+    (tmp_path / "router_config.json").write_text(json.dumps(config))
+    with pytest.raises(FormatError, match="the Router cannot be read"):
+        read_sentence_vectors(tmp_path)
+
+
+def test_a_quantised_table_of_word_vectors_is_refused_with_the_way_out(tmp_path):
+    put(tmp_path, [{**TRANSFORMER, "type": "x.StaticEmbedding"}])
+    tables = {"embeddings": torch.zeros(4, 2), "mapping": torch.zeros(9), "weights": torch.ones(9)}
+    save_file(tables, tmp_path / "model.safetensors")
+    with pytest.raises(FormatError, match="Load a quantised model2vec with sentence-transformers"):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -15,6 +17,7 @@ import pytest
 from tests.conftest import write_csv
 
 from filbert import quickstart, samples
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.inference.predictor import Predictor
 
 TEXTS = ["the film was good", "bad", "", "he and she see the play , the play was very very good"]
@@ -119,6 +122,19 @@ def test_embed_writes_one_vector_a_row_in_order(call, tiny_model, tmp_path, kind
     for text, vector in zip(TEXTS, vectors, strict=True):
         np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-6)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([source.name, out.name])
+
+
+def test_embed_takes_a_prompt_by_name_and_cuts_vectors(call, tiny_model, tmp_path):
+    folder, out = Path(shutil.copytree(tiny_model, tmp_path / "model")), tmp_path / "v.npy"
+    vectors = SentenceVectors(normalize=True, prompts={"query": "he plays "})
+    write_sentence_vectors(folder, vectors, 32)
+    options = ("--prompt", "query", "--dimensions", 5)
+    assert call("embed", folder, "--out", out, *options, stdin="\n".join(TEXTS)).status == 0
+    wanted = Predictor.load(tiny_model).embed([f"he plays {text}" for text in TEXTS])[:, :5]
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(out), wanted, atol=1e-6)
+    refused = call("embed", folder, "--out", out, "--overwrite", "--prompt", "doc", stdin="a")
+    assert (refused.status, "it has query" in refused.err) == (2, True)
 
 
 def test_embed_pools_normalises_and_joins_layers_as_asked(call, tiny_model, tmp_path):

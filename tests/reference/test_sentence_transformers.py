@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
+from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.convert import convert
@@ -21,8 +23,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import sentence_transformers
     import transformers
-    from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers import MultiVectorEncoder, SparseEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+    from sentence_transformers.sentence_transformer.modules import (
+        LayerNorm,
+        Pooling,
+        StaticEmbedding,
+    )
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -53,9 +61,22 @@ def published(
     return model
 
 
-def dense(inputs: int, outputs: int, activation: torch.nn.Module, bias: bool = True) -> Dense:
+def dense(
+    inputs: int, outputs: int, activation: torch.nn.Module, bias: bool = True, **names: str
+) -> Dense:
     torch.manual_seed(outputs)
-    return Dense(inputs, outputs, bias=bias, activation_function=activation)
+    return Dense(inputs, outputs, bias=bias, activation_function=activation, **names)
+
+
+def layer_norm(width: int) -> LayerNorm:
+    torch.manual_seed(width)
+    module = LayerNorm(width)
+    torch.nn.init.normal_(module.norm.weight)
+    torch.nn.init.normal_(module.norm.bias)
+    return module
+
+
+TOKENS = "token_embeddings"
 
 
 MODULES = {
@@ -72,6 +93,27 @@ MODULES = {
         Normalize(),
     ],
     "dense, relu": lambda: [Pooling(32, "mean"), dense(32, 8, torch.nn.ReLU())],
+    "weighted mean": lambda: [Pooling(32, "weightedmean")],
+    "all at once": lambda: [Pooling(32, Pooling.POOLING_MODES)],
+    "norm before and after": lambda: [
+        Pooling(32, "mean"),
+        layer_norm(32),
+        dense(32, 16, torch.nn.SiLU()),
+        layer_norm(16),
+    ],
+    "unit length in the middle and twice": lambda: [
+        Pooling(32, "cls"),
+        Normalize(),
+        dense(32, 16, torch.nn.Sigmoid()),
+        Normalize(),
+        Normalize(),
+    ],
+    "dense over tokens": lambda: [
+        dense(32, 12, torch.nn.ELU(), module_input_name=TOKENS),
+        Normalize(module_input_name=TOKENS),
+        Pooling(12, ("mean", "cls")),
+        dense(24, 8, torch.nn.LeakyReLU()),
+    ],
 }
 
 
@@ -88,6 +130,11 @@ def test_a_folder_of_sentence_transformers_gives_its_vectors_here_and_once_conve
     assert predictor.embed([]).shape == (0, wanted.shape[1])
 
     convert(str(tmp_path / "in"), tmp_path / "out", to="huggingface")
+    kinds = [
+        [module["type"].rpartition(".")[2] for module in json.loads(path.read_text())]
+        for path in (tmp_path / "in/modules.json", tmp_path / "out/modules.json")
+    ]
+    assert kinds[0] == kinds[1]
     assert np.array_equal(Predictor.load(tmp_path / "out").embed(TEXTS), found)
     assert difference(encode(tmp_path / "out"), wanted) < TOLERANCE
 
@@ -115,6 +162,132 @@ def test_the_default_prompt_stands_before_every_text(tiny_model: Path, tmp_path:
     assert difference(found, wanted) < TOLERANCE
     # A pooling that the user names is without it, as it is without dense layers.
     assert difference(Predictor.load(folder).embed(TEXTS, pooling="mean"), wanted) > 1e-2
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weightedmean", "lasttoken"])
+def test_a_prompt_is_chosen_by_name_and_can_be_left_out_of_the_pooling(
+    tiny_model: Path, tmp_path: Path, pooling: Any
+) -> None:
+    prompts = {"query": "see the film : ", "passage": "a play : "}
+    folder = tmp_path / "in"
+    model = published(
+        tiny_model,
+        folder,
+        Pooling(32, pooling, include_prompt=False),
+        prompts=prompts,
+        default_prompt_name="passage",
+    )
+    predictor = Predictor.load(folder)
+    assert difference(predictor.embed(TEXTS), model.encode(TEXTS)) < TOLERANCE
+    wanted = model.encode(TEXTS, prompt_name="query")
+    assert difference(predictor.embed(TEXTS, prompt="query"), wanted) < TOLERANCE
+    convert(str(folder), tmp_path / "out", to="huggingface")
+    found = Predictor.load(tmp_path / "out").embed(TEXTS, prompt="query")
+    assert difference(found, wanted) < TOLERANCE
+    assert difference(encode(tmp_path / "out"), model.encode(TEXTS)) < TOLERANCE
+    with pytest.raises(ConfigError, match="no prompt 'qery'; it has document, passage, query"):
+        predictor.embed(TEXTS, prompt="qery")
+
+
+@pytest.mark.parametrize("modules", ["mean", "as LaBSE"])
+def test_vectors_are_cut_before_they_get_unit_length(
+    tiny_model: Path, tmp_path: Path, modules: str
+) -> None:
+    model = published(tiny_model, tmp_path / "in", *MODULES[modules](), truncate_dim=20)
+    unit = modules == "as LaBSE"
+    predictor = Predictor.load(tmp_path / "in")
+    wanted = model.encode(TEXTS, normalize_embeddings=unit)
+    assert wanted.shape == (4, 20)
+    assert difference(predictor.embed(TEXTS), wanted) < TOLERANCE
+    # An option takes precedence over the folder's number, in both directions.
+    for dimensions in (5, 30):
+        wanted = model.encode(TEXTS, truncate_dim=dimensions, normalize_embeddings=unit)
+        found = predictor.embed(TEXTS, dimensions=dimensions)
+        assert difference(found, wanted) < TOLERANCE
+    with pytest.raises(ConfigError, match="dimensions is 33; vectors of this model have 32"):
+        predictor.embed(TEXTS, dimensions=33)
+    convert(str(tmp_path / "in"), tmp_path / "out", to="huggingface")
+    wanted = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert wanted.truncate_dim == 20
+
+
+def static(tiny_model: Path, width: int = 32) -> StaticEmbedding:
+    torch.manual_seed(3)
+    tokenizer = tokenizers.Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
+    return StaticEmbedding(tokenizer, embedding_dim=width)
+
+
+@pytest.mark.parametrize("layout", ["now", "subfolder", "model2vec"])
+def test_a_table_of_word_vectors_embeds_and_is_written_again(
+    tiny_model: Path, tmp_path: Path, layout: str
+) -> None:
+    folder = tmp_path / "in"
+    modules = [static(tiny_model), dense(32, 8, torch.nn.Tanh()), Normalize()]
+    wanted = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
+    wanted.save(str(folder), create_model_card=False)
+    if layout == "subfolder":
+        inner = folder / "0_StaticEmbedding"
+        inner.mkdir()
+        for name in ("tokenizer.json", "model.safetensors"):
+            (folder / name).rename(inner / name)
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = inner.name
+        (folder / "modules.json").write_text(json.dumps(modules))
+    if layout == "model2vec":
+        table = load_file(folder / "model.safetensors")
+        save_file({"embeddings": table["embedding.weight"]}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    # No text is cut, and one without tokens is zeros before the dense layer.
+    texts = [*TEXTS, "the film " * 100]
+    vectors = wanted.encode(texts)
+    predictor = Predictor.load(folder)
+    assert difference(predictor.embed(texts), vectors) < TOLERANCE
+    convert(str(folder), tmp_path / "out", to="huggingface")
+    assert difference(encode(tmp_path / "out", texts), vectors) < TOLERANCE
+    assert np.array_equal(Predictor.load(tmp_path / "out").embed(texts), predictor.embed(texts))
+
+
+def test_a_router_reads_each_text_by_the_route_of_its_prompt(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    router = Router.for_query_document(
+        query_modules=[static(tiny_model)],
+        document_modules=[Transformer(str(tiny_model)), Pooling(32, "cls")],
+    )
+    model = sentence_transformers.SentenceTransformer(
+        modules=[router, Normalize()], device="cpu", prompts={"query": "see the ", "document": ""}
+    )
+    model.save(str(tmp_path / "in"), create_model_card=False)
+    predictor = Predictor.load(tmp_path / "in")
+    wanted = model.encode_document(TEXTS)
+    assert difference(predictor.embed(TEXTS), wanted) < TOLERANCE
+    assert difference(predictor.embed(TEXTS, prompt="document"), wanted) < TOLERANCE
+    query = model.encode_query(TEXTS)
+    assert difference(predictor.embed(TEXTS, prompt="query"), query) < TOLERANCE
+    assert difference(Predictor.load(tmp_path / "in", route="query").embed(TEXTS), query) > 0.1
+    # One model is written: that of the default route.
+    convert(str(tmp_path / "in"), tmp_path / "out", to="huggingface")
+    assert difference(encode(tmp_path / "out"), wanted) < TOLERANCE
+
+
+def test_models_of_other_vectors_are_read_as_dense_encoders_with_a_note(
+    tiny_model: Path, masked_lm: Path, tmp_path: Path
+) -> None:
+    splade = Transformer(str(masked_lm), transformer_task="fill-mask")
+    sparse = SparseEncoder(modules=[splade, SpladePooling()], device="cpu")
+    sparse.save(str(tmp_path / "splade"), create_model_card=False)
+    late = MultiVectorEncoder(str(tiny_model), device="cpu")
+    late.save(str(tmp_path / "colbert"), create_model_card=False)
+    published(tiny_model, tmp_path / "bge-m3", Pooling(32, "cls"), Normalize())
+    for name in ("colbert_linear.pt", "sparse_linear.pt"):
+        # Whoever unpickles these bytes, fails.
+        (tmp_path / "bge-m3" / name).write_bytes(b"no pickle")
+    notes = {"splade": "SpladePooling", "colbert": "one vector a token", "bge-m3": "colbert_linear"}
+    for name, part in notes.items():
+        predictor = Predictor.load(tmp_path / name)
+        assert difference(predictor.embed(TEXTS), encode(tmp_path / name)) < TOLERANCE
+        (note,) = predictor.checkpoint.notes
+        assert note.startswith("left out: ") and part in note
 
 
 def test_texts_are_lower_cased_where_the_folder_says_so_and_the_tokenizer_does_not(

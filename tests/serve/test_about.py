@@ -31,13 +31,21 @@ def test_info_tells_what_every_model_can_and_the_limits(client):
 
 
 def test_a_prompt_of_the_model_is_put_before_a_text(serve, predictors, monkeypatch):
-    way = SentenceVectors(prompts={"query": "the play "})
+    prompts = {"query": "the play ", "document": "he "}
+    way = SentenceVectors(prompts=prompts, default_prompt="document")
     monkeypatch.setattr(predictors["vectors"], "sentence_vectors", way)
+    assert predictors["vectors"].vector_settings(prompt="query").prompt == "the play "
     with serve("vectors") as server:
         asked = {"inputs": "a film", "prompt_name": "query"}
         found = server.post("/embed", json=asked).json()
-        written = server.post("/embed", json={"inputs": "the play a film"}).json()
-        assert np.abs(np.array(found) - written).max() < 1e-6
+        bare = predictors["vectors"].embed("the play a film", pooling="mean", normalize=True)
+        assert np.abs(np.array(found) - bare).max() < 1e-6
+        last = {"truncation_direction": "left", **asked}
+        assert np.abs(np.array(server.post("/embed", json=last).json()) - bare).max() < 1e-6
+        tokens = server.post("/tokenize", json=asked).json()[0]
+        assert [token["token"] for token in tokens[1:3]] == ["the", "play"]
+        ids = server.post("/embed", json={**asked, "inputs": [5, 6]})
+        assert (ids.status_code, "token ids" in ids.json()["error"]) == (422, True)
         other = server.post("/embed", json={"inputs": "a film", "prompt_name": "other"})
         assert (other.status_code, "query" in other.json()["error"]) == (422, True)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -171,6 +174,24 @@ def test_rerank_orders_texts_by_the_model_of_pairs(client, predictors):
     expected = [1 / (1 + np.exp(-value)) for value in sorted(values)[::-1]]
     assert [rank["score"] for rank in shares] == pytest.approx(expected, abs=1e-6)
     assert "text" not in shares[0]
+
+
+def test_rerank_gives_a_cross_encoder_the_scores_that_predict_gives(serve, predictors):
+    scored = copy(predictors["value"])
+    scored.task = replace(scored.task, activation="sigmoid")
+    texts = ["a play", "the film", "he"]
+    values = [answer["value"] for answer in scored.predict([(SENTENCE, text) for text in texts])]
+    logits = [
+        answer["value"]
+        for answer in predictors["value"].predict([(SENTENCE, text) for text in texts])
+    ]
+    body = {"query": SENTENCE, "texts": texts}
+    with serve("scored", others={"scored": scored}) as server:
+        found = {one["index"]: one["score"] for one in server.post("/rerank", json=body).json()}
+        raw = server.post("/rerank", json=body | {"raw_scores": True}).json()
+    assert [found[index] for index in range(3)] == pytest.approx(values, abs=1e-6)
+    raw = {one["index"]: one["score"] for one in raw}
+    assert [raw[index] for index in range(3)] == pytest.approx(logits, abs=1e-6)
 
 
 def test_rerank_works_with_vectors_and_with_two_classes(client, predictors):

@@ -28,6 +28,14 @@ def test_special_tokens_stand_around_a_text_and_between_a_pair(tiny):
     assert single.offsets is None and single.words is None and single.sequence is None
 
 
+def test_without_special_tokens_an_empty_text_is_the_filler(vocab):
+    tokenizer = Tokenizer.load(vocab)
+    tokenizer.add_no_specials(35)
+    found = tokenizer.encode(["the a", "", ("the", "a")])
+    the, a = (tokenizer.id_of(word) for word in ("the", "a"))
+    assert [one.input_ids.tolist() for one in found] == [[the, a], [35], [the, a]]
+
+
 def test_a_cut_text_says_so_and_counts_what_it_was(tiny):
     whole, cut = tiny.encode(["the film was good"], max_length=6) + tiny.encode(
         ["the film was good"], max_length=5

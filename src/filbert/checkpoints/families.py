@@ -32,6 +32,9 @@ SENTENCE_FILES = tuple(
 
 REQUIRED: Any = ...
 
+# The family of tables of word vectors without layers.
+STATIC = "static_embedding"
+
 # Prefixes for causal encoders that no class of transformers computes. Other tools refuse such names
 # instead of pooling the first token or ignoring the causal mask.
 CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
@@ -1408,6 +1411,35 @@ def _jina_v2() -> Family:
     )
 
 
+def _static() -> Family:
+    """StaticEmbedding of sentence-transformers, also model2vec: texts are means of word vectors.
+
+    A text without tokens is read as one more row, of zeros, which files do not have.
+    """
+    return Family(
+        model_type=STATIC,
+        class_prefix="Static",
+        prefix="",
+        embeddings={"word": "embedding"},
+        layer="layers.{}",
+        qkv=(),
+        layer_modules=(),
+        renamed=(("^embeddings$", "embedding.weight"),),
+        keys={
+            **{name: KEYS[name] for name in ("vocab_size", "hidden_size")},
+            "num_hidden_layers": ("num_hidden_layers", 0),
+        },
+        constants=dict(
+            **dict(num_attention_heads=1, intermediate_size=1, type_vocab_size=0),
+            **dict(hidden_act="gelu", hidden_dropout=0.0),
+            # No text is cut.
+            **dict(position_kind="alibi", max_position_embeddings=2**20, embedding_norm=False),
+        ),
+        by_name_only=True,
+        heads={None: head_layout("Embedding")},
+    )
+
+
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
@@ -1434,5 +1466,6 @@ FAMILIES: dict[str, Family] = {
         _t5("t5_gated", "T5", gated=True),
         _t5("mt5", "MT5", gated=True),
         _jina_v2(),
+        _static(),
     )
 }

@@ -87,15 +87,18 @@ def explained(error: BaseException, repo: str, revision: str | None = None) -> s
 
 _SMALL = (
     "config.json", "filbert.json", "modules.json", "config_sentence_transformers.json",
+    "router_config.json",
     *SENTENCE_FILES, *GOOGLE_CONFIGS, "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
     "spiece.model", "sentencepiece.bpe.model",
     "30k-clean.model",  # ALBERT's, as published by Google
 )  # fmt: skip
-# sentence-transformers numbers the folders of its modules: 1_Pooling, 2_Dense, 3_Normalize.
-_MODULE = re.compile(r"(?P<folder>\d{1,2}_[A-Za-z]{1,40})/(?P<file>[^/]+)")
+# sentence-transformers numbers the folders of its modules: 1_Pooling, 2_Dense, 3_Normalize. Those
+# of a Router's routes begin with the route: query_0_Transformer.
+_ROUTE = r"([A-Za-z]{1,40}_)?"
+_MODULE = re.compile(rf"(?P<folder>{_ROUTE}\d{{1,2}}_[A-Za-z]{{1,40}})/(?P<file>[^/]+)")
 # Until 2020 the encoder was in such a folder, the first: 0_Transformer, 0_BERT.
-_ENCODER = re.compile(r"0_[A-Za-z]{1,40}/(?=[^/]+$)")
+_ENCODER = re.compile(rf"{_ROUTE}0_[A-Za-z]{{1,40}}/(?=[^/]+$)")
 
 
 def is_small(name: str) -> bool:
@@ -136,7 +139,8 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     # The card names the licence, which derived models inherit.
     chosen |= everything & {"README.md"} | module_weights(everything)
     top = {name for name in everything if "/" not in name}
-    for pattern in (SAFETENSORS, PICKLES) if "config.json" in everything else ():
+    # A table of word vectors has no config.json.
+    for pattern in (SAFETENSORS, PICKLES) if everything & {"config.json", "modules.json"} else ():
         if tensors := {name for name in top if pattern.fullmatch(name)}:
             return sorted(chosen | tensors)
     bundle = {name for name in top if TENSOR_BUNDLE.fullmatch(name)}

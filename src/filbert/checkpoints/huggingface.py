@@ -27,11 +27,12 @@ from filbert.checkpoints.config_json import (
     stated_causal,
     unprintable,
 )
-from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, Family
+from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     opened,
     read_sentence_vectors,
+    score_settings,
     write_sentence_vectors,
 )
 from filbert.checkpoints.weights import (
@@ -98,9 +99,16 @@ class Layout:
     family: Family
     config: EncoderConfig
 
+    @property
+    def is_static(self) -> bool:
+        """Whether the only tensor is a table, which ends in a row of zeros here alone."""
+        return self.family.model_type == STATIC
+
     def parts(self, shape: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
         """Return the shapes of a tensor's `count` parts, as filbert has them."""
         attention, size = self.config.attention, self.config.head_size
+        if self.is_static:
+            return [(shape[0] - 1, *shape[1:])]
         rows = [shape[0] // count] * count
         if count == 3 and attention.key_value_heads is not None:
             rows = [attention.heads * size, *[attention.key_value_heads * size] * 2]
@@ -130,12 +138,15 @@ class Layout:
     def join(self, ours: str, parts: list[Tensor]) -> Tensor:
         """Return filbert's tensor from its parts in a file."""
         turned = [self.turned(ours, part) for part in parts]
+        turned += [torch.zeros_like(turned[0][:1])] if self.is_static else []
         whole = turned[0] if len(turned) == 1 else torch.cat(turned)
         order = self.order(ours, len(whole))
         return whole if order is None else whole[order]
 
     def split(self, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
         """Return the parts of filbert's tensor for a file: the inverse of `join`."""
+        if self.is_static:
+            return [tensor[:-1]]
         order = self.order(ours, len(tensor))
         tensor = tensor if order is None else tensor[order.argsort()]
         rows = [shape[0] for shape in self.parts(tuple(tensor.shape), count)]
@@ -375,7 +386,8 @@ def read(place: Path | ModelFolder) -> Checkpoint:
     place = opened(place)
     folder = place.encoder
     config_path = folder / "config.json"
-    if not config_path.is_file():
+    raw = place.config
+    if raw is None:
         found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
         raise FormatError(
             f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'}). "
@@ -384,8 +396,6 @@ def read(place: Path | ModelFolder) -> Checkpoint:
     filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
     if filbert is not None:
         check_digests(folder, filbert, [config_path, *weight_files(folder)])
-    raw = place.config
-    assert raw is not None
     named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
     notes: list[str] = []
@@ -410,7 +420,7 @@ def read(place: Path | ModelFolder) -> Checkpoint:
         labels=labels if plan.kind in LABELLED else None,
         problem_type=problem_type(raw, config_path),
         source=folder,
-        notes=(*notes, *plan.notes),
+        notes=(*notes, *plan.notes, *place.notes),
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
@@ -693,12 +703,15 @@ def write_folder(
     length = checkpoint.config.max_tokens_per_sequence
     if tokenizer.max_length is None:
         tokenizer.max_length = length
+    if checkpoint.head == "sequence":
+        extra = {**(extra or {}), **score_settings(source)}
     digests = write(checkpoint, new, extra=extra)
     write_tokenizer(tokenizer, checkpoint, new)
     if (source / "modules.json").is_file():
         vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
         if vectors.max_length is None:
             vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
-        write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+        is_static = checkpoint.family == STATIC
+        write_sentence_vectors(new, vectors, checkpoint.config.hidden_size, static=is_static)
     files = {name: {"sha256": digest} for name, digest in digests.items()}
     write_json(new / "filbert.json", {**stored, "files": files})

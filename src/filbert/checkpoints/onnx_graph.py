@@ -28,6 +28,7 @@ from filbert.model.config import (
     RotaryPositions,
 )
 from filbert.model.distances import alibi_slopes, bucket_of, row_of_distance
+from filbert.model.pooling import VectorModule
 from filbert.model.positions import rotary_frequencies
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
@@ -37,6 +38,8 @@ _IR_VERSION = 9
 # Added to the scores of masked positions. A softmax over infinities only would be NaN, which would
 # spread from padding to other positions.
 _UNSEEN = -1e9
+# Operators whose names are not those of the activations with a capital.
+_OPERATORS = {"leakyrelu": "LeakyRelu"}
 
 Value = str
 """The name of a value in a graph."""
@@ -128,7 +131,7 @@ class _Graph:
             return self.op("Gelu", value, approximate=form)
         if activation == "silu":
             return self.op("Mul", value, self.op("Sigmoid", value))
-        return self.op({"relu": "Relu", "tanh": "Tanh"}[activation], value)
+        return self.op(_OPERATORS.get(activation, activation.capitalize()), value)
 
     def norm(self, value: Value, name: str, norm: LayerNorm | RMSNorm) -> Value:
         """Apply the norm over the last axis, if the checkpoint has one of that name."""
@@ -372,25 +375,40 @@ class _Padded:
         if pooling == "max":
             real = op("Cast", op("Unsqueeze", "attention_mask", [2]), to=TensorProto.BOOL)
             return op("ReduceMax", op("Where", real, hidden, _UNSEEN), [1], keepdims=0)
-        total = op("ReduceSum", op("Mul", hidden, self.mask_BL1), [1], keepdims=0)
-        count = op("ReduceSum", self.mask, [1], keepdims=1)
+        mask, mask_BL1 = self.mask, self.mask_BL1
+        if pooling == "weightedmean":
+            mask = op("Mul", mask, op("CumSum", mask, 1))
+            mask_BL1 = op("Unsqueeze", mask, [2])
+        total = op("ReduceSum", op("Mul", hidden, mask_BL1), [1], keepdims=0)
+        count = op("ReduceSum", mask, [1], keepdims=1)
         if pooling == "mean_sqrt_len":
             count = op("Sqrt", count)
         return op("Div", total, count)
 
     def sentence_embedding(self, hidden: Value, way: SentenceVectors) -> Value:
-        """Return sentence vectors: pooled, through the dense layers, normalized if requested."""
-        graph, op = self.graph, self.graph.op
+        """Return sentence vectors: pooled, between the modules, normalized if requested."""
+        op = self.graph.op
+        for module in way.before:
+            hidden = self._vector_module(hidden, module)
         out = self.pooled(hidden, way.pooling)
-        for layer in way.dense:
-            out = op("MatMul", out, layer.weight_OI.float().numpy().T)
-            if layer.bias_O is not None:
-                out = op("Add", out, layer.bias_O.float().numpy())
-            out = graph.activate(out, layer.activation)
+        for module in way.modules:
+            out = self._vector_module(out, module)
+        if way.dimensions is not None:
+            out = op("Slice", out, [0], [way.dimensions], [-1])
         if way.normalize:
-            norm = op("ReduceL2", out, [-1], keepdims=1)
-            out = op("Div", out, op("Max", norm, 1e-12))
+            out = self._vector_module(out, VectorModule("Normalize"))
         return op("Identity", out, name="sentence_embedding")
+
+    def _vector_module(self, out: Value, module: VectorModule) -> Value:
+        graph, op = self.graph, self.graph.op
+        if module.kind == "Normalize":
+            norm = op("ReduceL2", out, [-1], keepdims=1)
+            return op("Div", out, op("Max", norm, 1e-12))
+        weight, *bias = (tensor.float().numpy() for tensor in module.tensors.values())
+        if module.kind == "LayerNorm":
+            return op("LayerNormalization", out, weight, *bias, axis=-1, epsilon=1e-5)
+        out = op("MatMul", out, weight.T)
+        return graph.activate(op("Add", out, *bias) if bias else out, module.activation)
 
     def logits(self, kind: str, hidden: Value) -> dict[str, tuple[Any, ...]]:
         """Add the outputs of a head, and return the shape of each by name."""

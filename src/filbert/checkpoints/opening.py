@@ -188,7 +188,10 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
         return read_google_tokenizer(folder.path.parent)
     from filbert.checkpoints import huggingface
 
-    return huggingface.read_tokenizer(folder.encoder, config=folder.config)
+    tokenizer = huggingface.read_tokenizer(folder.encoder, config=folder.config)
+    if folder.is_static and folder.config is not None:
+        tokenizer.add_no_specials(folder.config["vocab_size"] - 1)
+    return tokenizer
 
 
 @unreadable_as(InputError)

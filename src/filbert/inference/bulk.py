@@ -37,7 +37,7 @@ from filbert.errors import ConfigError, FormatError, Interrupted
 from filbert.files import check_writable, flush, locked, write_atomically
 from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.int8 import float_layers
-from filbert.inference.predictor import Predictor
+from filbert.inference.predictor import Predictor, VectorOptions
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, cleaning_of, task_to_dict
 from filbert.tasks.rows import read_task_rows, row_texts
@@ -143,15 +143,13 @@ class Vectors:
 
     predictor: Predictor
     kind: str
-    pooling: str | None = None
-    normalize: bool | None = None
-    layers: tuple[int, ...] = (-1,)
+    how: VectorOptions
 
     @property
     def file(self) -> VectorFile:
         """The layout of the file."""
-        width = self.predictor.vector_size(self.pooling, self.layers)
-        return VectorFile(self.kind, width, self.pooling == "none")
+        width = self.predictor.vector_size(**self.how)
+        return VectorFile(self.kind, width, self.how.get("pooling") == "none")
 
     @property
     def limit(self) -> int:
@@ -179,19 +177,13 @@ class Vectors:
     def encode(self, chunk: Chunk) -> list[Example]:
         """The tokens of a chunk."""
         texts = [text_of(row) for row in chunk.rows]
-        return self.predictor.text_examples(texts, pooling=self.pooling, layers=self.layers)
+        return self.predictor.text_examples(texts, **self.how)
 
     def content(
         self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens
     ) -> tuple[bytes, int]:
         """A piece of a vector file, and the number of truncated rows."""
-        vectors = self.predictor.vectors(
-            examples,
-            pooling=self.pooling,
-            normalize=self.normalize,
-            layers=self.layers,
-            on_batch=on_batch,
-        )
+        vectors = self.predictor.vectors(examples, on_batch=on_batch, **self.how)
         truncated = sum(example.truncated for example in examples)
         return self.file.piece(vectors, chunk.first), truncated
 
@@ -202,13 +194,8 @@ class Vectors:
 
     def options(self) -> dict[str, Any]:
         """What decides the vectors, in addition to the model's weights."""
-        return {
-            "verb": "embed",
-            "out": self.kind,
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-            "layers": list(self.layers),
-        }
+        layers = list(self.how.get("layers", (-1,)))
+        return {"verb": "embed", "out": self.kind, **self.how, "layers": layers}
 
 
 Work = Answers | Vectors
@@ -362,10 +349,8 @@ def model_digest(predictor: Predictor) -> str:
     """sha256 of the weights, the tokenizer, the task and how vectors are made."""
     checkpoint, vectors = predictor.checkpoint, predictor.sentence_vectors
     tensors = {} if checkpoint is None else dict(checkpoint.tensors)
-    for number, layer in enumerate(vectors.dense):
-        tensors[f"dense {number}"] = layer.weight_OI
-        if layer.bias_O is not None:
-            tensors[f"dense bias {number}"] = layer.bias_O
+    for number, module in enumerate((*vectors.before, *vectors.modules)):
+        tensors |= {f"module {number} {name}": part for name, part in module.tensors.items()}
     digest = hashlib.sha256()
     for name in sorted(tensors):
         flat = tensors[name].detach().cpu().contiguous().reshape(-1)

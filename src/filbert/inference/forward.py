@@ -24,13 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
+from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.inference.onnx_session import SessionModel, sharing_cores
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
-from filbert.model.pooling import Dense, pool, row_read
+from filbert.model.pooling import pool, row_read
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 
@@ -188,11 +189,10 @@ def run_model(
 def run_vectors(
     model: Model | SessionModel,
     examples: Sequence[Example],
+    way: SentenceVectors,
     *,
     layers: tuple[int, ...],
-    pooling: str,
-    dense: Sequence[Dense] = (),
-    normalize: bool = False,
+    skip: int = 0,
     max_tokens: int,
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
@@ -202,29 +202,32 @@ def run_vectors(
     Args:
         model: Its encoder runs.
         examples: One sequence each.
+        way: How vectors are made of hidden states.
         layers: Whose outputs are joined end to end; 0 for the embeddings, 1 to N.
-        pooling: See `model.pooling.pool`.
-        dense: Layers that pooled vectors go through, in order.
-        normalize: Scale to unit length.
+        skip: Tokens of a prompt that are not pooled.
         max_tokens: Tokens per batch.
         precision: Of the matrix products.
         on_batch: Called with the tokens of each batch.
     """
     causal = model.config.attention.causal
     only_last = layers == (model.config.num_hidden_layers,)
-    dense = [layer.to(model.device) for layer in dense]
+    pooling = way.pooling
+    before, after = ([m.to(model.device) for m in steps] for steps in (way.before, way.modules))
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        at = row_read(batch, pooling, causal=causal) if only_last else None
+        at = row_read(batch, pooling, causal=causal) if only_last and not skip else None
         if only_last:
             vectors = encode(model, batch, at).float()
         else:
             vectors = hidden_states(model.encoder, batch, layers).float()
+        for module in before:
+            vectors = module(vectors)
         if at is None and pooling != "none":
-            vectors = torch.stack(pool(vectors, batch, pooling, causal=causal))
-        for layer in dense:
-            vectors = layer(vectors)
-        return (nn.functional.normalize(vectors, dim=-1) if normalize else vectors,)
+            vectors = torch.stack(pool(vectors, batch, pooling, causal=causal, skip=skip))
+        for module in after:
+            vectors = module(vectors)
+        vectors = vectors[..., : way.dimensions]
+        return (nn.functional.normalize(vectors, dim=-1) if way.normalize else vectors,)
 
     outputs = forward(
         model,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.forward import default_max_tokens, run_vectors
@@ -186,8 +187,8 @@ def _vectors(model: Model, examples: Sequence[Example]) -> Tensor:
     vectors = run_vectors(
         model,
         examples,
+        SentenceVectors(),
         layers=(model.config.num_hidden_layers,),
-        pooling="mean",
         max_tokens=default_max_tokens(model.device),
         precision=Precision("float32", "the model's layers are in their own formats"),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.tables import as_data_frame, items_of
 from filbert.data.texts import checked_texts, chunks, cleaned
-from filbert.errors import ConfigError, InputError, checked_keywords
+from filbert.errors import ConfigError, InputError, checked_keywords, printable
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
@@ -37,15 +38,35 @@ from filbert.inference.stored_task import (
 )
 from filbert.model.config import INFERENCE_PRECISIONS
 from filbert.model.cpu import keep_freed_memory
-from filbert.model.heads import Model
+from filbert.model.heads import Model, VectorHead
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device, choose_precision
-from filbert.tasks.base import Prediction, Task, cleaning_of, set_vector_head
+from filbert.tasks.base import (
+    Prediction,
+    Task,
+    cleaning_of,
+    set_vector_head,
+    task_class,
+    task_from_dict,
+)
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Text, Tokenizer, characters_in
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 log = logging.getLogger(__name__)
+
+
+class VectorOptions(TypedDict, total=False):
+    """Options of vectors; see `Predictor.embed`."""
+
+    pooling: str | None
+    normalize: bool | None
+    layers: Sequence[int]
+    prompt: str | None
+    dimensions: int | None
 
 
 class Predictor:
@@ -58,6 +79,7 @@ class Predictor:
         max_length: tokens of the longest sequence; longer texts are cut, counted and marked.
         max_tokens: tokens per packed batch.
         number_format: what products are in: "float32", "bf16" or "int8".
+        routes: of a folder with a Router, the models of its other routes, by the prompts for them.
     """
 
     def __init__(
@@ -88,6 +110,7 @@ class Predictor:
             raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         self.max_tokens = max_tokens or usual
         self.sentence_vectors = sentence_vectors or SentenceVectors()
+        self.routes: dict[str, Predictor] = {}
 
     @classmethod
     @checked_keywords
@@ -102,6 +125,7 @@ class Predictor:
         max_tokens: int | None = None,
         packed: bool = False,
         null_threshold: float | None = None,
+        route: str | None = None,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
@@ -114,6 +138,7 @@ class Predictor:
             packed: Lay weights out for speed on a CPU; see `pack_layers`.
             null_threshold: A question with a null score above it gets the answer ""; the stored
                 threshold when not given.
+            route: Of a Router one route alone; all of them when not given.
 
         Raises:
             InputError, FormatError: There is no such model, or it is damaged.
@@ -121,8 +146,8 @@ class Predictor:
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
-        exported = backend == "onnxruntime"
-        checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
+        exported, opened = backend == "onnxruntime", ModelFolder(folder, route)
+        checkpoint, tokenizer, vectors = _read_folder(opened, exported=exported)
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)
         checkpoint.config.check_max_length(max_length)
@@ -137,6 +162,12 @@ class Predictor:
                 chosen = keeping_answers(chosen, checkpoint, task)
             model = built(checkpoint, chosen, target, packed=packed)
         set_vector_head(model, task)
+        if vectors.scores is not None:
+            # A reranker of modules is a regression with another head.
+            if vectors.modules:
+                model.head = VectorHead(model.config, vectors.pooling, vectors.modules)
+                task = task_from_dict(task_class("regression"), {"activation": vectors.scores})
+            vectors = replace(vectors, modules=(), scores=None)
         predictor = cls(
             model,
             tokenizer,
@@ -148,6 +179,16 @@ class Predictor:
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
+        for other in list(opened.routes)[1:] if route is None else ():
+            predictor.routes[other] = cls.load(
+                name,
+                precision=precision,
+                device=device,
+                max_length=max_length,
+                max_tokens=max_tokens,
+                packed=packed,
+                route=other,
+            )
         if predictor.device.type == "cpu":
             predictor.warm_up()
         return predictor
@@ -341,6 +382,8 @@ class Predictor:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] = (-1,),
+        prompt: str | None = None,
+        dimensions: int | None = None,
     ) -> np.ndarray | list[np.ndarray]:
         """Vectors of texts.
 
@@ -352,43 +395,46 @@ class Predictor:
                 the folder say (with prompt, dense layers and unit length), else the mean.
             normalize: scale to unit length.
             layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
+            prompt: the folder's prompt to put before every text, by its name ("query"); when not
+                given, its default one. A Router also has a route for it.
+            dimensions: keep only the first numbers, before the unit length (Matryoshka models).
 
         Returns:
             float32 (n, `vector_size`); for pooling "none" a list of n arrays (tokens, H * layers).
             Of one text, its vector or array alone.
         """
+        how = VectorOptions(
+            pooling=pooling,
+            normalize=normalize,
+            layers=layers,
+            prompt=prompt,
+            dimensions=dimensions,
+        )
+        vectors = list(self.embed_texts([texts] if isinstance(texts, str) else texts, **how))
         if isinstance(texts, str):
-            return self.embed([texts], pooling=pooling, normalize=normalize, layers=layers)[0]
-        vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
+            return vectors[0]
         if pooling == "none":
             return vectors
-        return np.array(vectors, np.float32).reshape(-1, self.vector_size(pooling, layers))
+        return np.array(vectors, np.float32).reshape(-1, self.vector_size(**how))
 
     def embed_texts(
-        self,
-        texts: Iterable[Text],
-        *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        layers: Sequence[int] = (-1,),
+        self, texts: Iterable[Text], **how: Unpack[VectorOptions]
     ) -> Iterator[np.ndarray]:
         """As `embed`, one at a time, in order and in fixed memory."""
         num_cut = 0
         for chunk in chunks(checked_texts(texts), characters_in):
-            examples = self.text_examples(chunk, pooling=pooling, layers=layers)
+            examples = self.text_examples(chunk, **how)
             num_cut += sum(example.truncated for example in examples)
-            yield from self.vectors(examples, pooling=pooling, normalize=normalize, layers=layers)
+            yield from self.vectors(examples, **how)
         if num_cut:
             log.warning("%s texts have more than %s tokens and were cut", num_cut, self.max_length)
 
-    def text_examples(
-        self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)
-    ) -> list[Example]:
+    def text_examples(self, texts: Sequence[Text], **how: Unpack[VectorOptions]) -> list[Example]:
         """Texts as what `vectors` takes: tokenised, nothing computed."""
-        settings = self._vector_settings(pooling, layers)
-        clean = cleaning_of(self.task)
+        predictor, settings = self._for_vectors(**how)
+        clean = cleaning_of(predictor.task)
         prepared = [settings.prepared(cleaned(text, clean)) for text in texts]
-        encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
+        encodings = predictor.tokenizer.encode(prepared, max_length=predictor.max_length)
         return [
             Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
         ]
@@ -397,41 +443,65 @@ class Predictor:
         self,
         examples: Sequence[Example],
         *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        layers: Sequence[int] = (-1,),
         on_batch: Callable[[int], None] = lambda num_tokens: None,
+        **how: Unpack[VectorOptions],
     ) -> list[np.ndarray]:
         """The vector of every example, in order; with pooling "none" its matrix."""
-        settings = self._vector_settings(pooling, layers)
+        predictor, settings = self._for_vectors(**how)
+        skip = 0
+        if settings.prompt and not settings.include_prompt:
+            (alone,) = predictor.tokenizer.encode([settings.prompt])
+            skip = alone.num_tokens - len(predictor.tokenizer.template(pair=False).specials[-1])
         return run_vectors(
-            self.model,
+            predictor.model,
             examples,
-            layers=self._layer_numbers(layers),
-            pooling=settings.pooling,
-            dense=settings.dense,
-            normalize=settings.normalize if normalize is None else normalize,
-            max_tokens=self.max_tokens,
-            precision=self.precision,
+            settings,
+            layers=predictor._layer_numbers(how.get("layers", (-1,))),
+            skip=skip,
+            max_tokens=predictor.max_tokens,
+            precision=predictor.precision,
             on_batch=on_batch,
         )
 
-    def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
-        """The width of what `embed` gives for a pooling and layers."""
-        width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
-        return self._vector_settings(pooling, layers).dimension(width)
+    def vector_size(self, **how: Unpack[VectorOptions]) -> int:
+        """The width of what `embed` gives for these options."""
+        predictor, settings = self._for_vectors(**how)
+        return settings.dimension(predictor._width(how.get("layers", (-1,))))
 
-    def _vector_settings(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
-        """How vectors are made: as the folder says, unless a pooling is named."""
+    def _width(self, layers: Sequence[int]) -> int:
+        return len(self._layer_numbers(layers)) * self.model.config.hidden_size
+
+    def vector_settings(self, **how: Unpack[VectorOptions]) -> SentenceVectors:
+        """How vectors are made: as the folder says, unless options say otherwise.
+
+        Raises:
+            ConfigError: An option is unknown or out of range, or does not fit the folder.
+        """
+        settings, layers = self.sentence_vectors, how.get("layers", (-1,))
+        prompt, pooling = how.get("prompt"), how.get("pooling")
+        if prompt is not None and prompt not in settings.prompts:
+            known = ", ".join(map(printable, settings.prompts)) or "none"
+            raise ConfigError(f"This model has no prompt {printable(prompt)!r}; it has {known}.")
         if pooling is not None:
             check_pooling(pooling)
-            return SentenceVectors(pooling)
-        settings = self.sentence_vectors
-        if settings.dense and tuple(layers) != (-1,):
+            settings = SentenceVectors(pooling, prompts=settings.prompts)
+        elif (settings.modules or settings.before) and tuple(layers) != (-1,):
             raise ConfigError(
                 "Dense layers take this model's last layer alone. Name a pooling to have others."
             )
-        return settings
+        if (dimensions := how.get("dimensions")) is not None:
+            width = replace(settings, dimensions=None).dimension(self._width(layers))
+            if not 1 <= dimensions <= width or pooling == "none":
+                known = f"vectors of this model have {width}"
+                raise ConfigError(f"dimensions is {dimensions}; {known}.")
+        given: dict[str, Any] = {"normalize": how.get("normalize"), "dimensions": dimensions}
+        given["default_prompt"] = prompt
+        return replace(settings, **{k: value for k, value in given.items() if value is not None})
+
+    def _for_vectors(self, **how: Unpack[VectorOptions]) -> tuple[Predictor, SentenceVectors]:
+        """The model that makes vectors with these options, and how: a Router has several."""
+        predictor = self.routes.get(how.get("prompt") or "", self)
+        return predictor, predictor.vector_settings(**how)
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """0 for the embeddings, 1..N for the layers."""
@@ -461,13 +531,15 @@ def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors
     return limit
 
 
-def _read_folder(folder: Path, *, exported: bool) -> tuple[Checkpoint, Tokenizer, SentenceVectors]:
-    opened = ModelFolder(folder)
+def _read_folder(
+    opened: ModelFolder, *, exported: bool
+) -> tuple[Checkpoint, Tokenizer, SentenceVectors]:
+    folder = opened.path
     checkpoint = read_export(folder) if exported else read_checkpoint(opened)
     tokenizer = read_tokenizer(opened)
     config = checkpoint.config
     notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
-    for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
+    for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
         log.info(note)
     return checkpoint, tokenizer, read_sentence_vectors(opened, config.hidden_size)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.checkpoints.opening import find_model, read_tokenizer
+from filbert.checkpoints.opening import find_model, is_google, read_tokenizer
+from filbert.checkpoints.sentence_transformers import score_activation
 from filbert.data.columns import INPUT_COLUMNS, ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
@@ -51,7 +52,7 @@ def task_of(
 
 def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     recorded = (checkpoint.filbert or {}).get("task")
-    stored = recorded or _implied(checkpoint)
+    stored = recorded or _implied(checkpoint, folder)
     if stored is None:
         return None
     try:
@@ -77,7 +78,7 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     return task
 
 
-def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def _implied(checkpoint: Checkpoint, folder: Path) -> dict[str, Any] | None:
     """Return what a head and its labels imply about the task, in the form of `Task.to_dict`."""
     labels, problem = checkpoint.labels, checkpoint.problem_type
     if checkpoint.head == "tokens":
@@ -89,7 +90,10 @@ def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
     multilabel = problem == "multi_label_classification"
     # One output without a problem type means regression, as in transformers.
     if problem == "regression" or (len(labels) == 1 and not multilabel):
-        return {"name": "regression"} if len(labels) == 1 else None
+        if len(labels) > 1:
+            return None
+        activation = None if is_google(folder) else score_activation(folder)
+        return {"name": "regression", "activation": activation or "identity"}
     task = {"name": "classification", "labels": labels, "multilabel": multilabel}
     return task | {"declared": True}
 

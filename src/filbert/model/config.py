@@ -661,6 +661,8 @@ def _check_ranges(values: Mapping[str, Any]) -> None:
     """Check single values, by their flat names."""
     for name, (least, most) in _LIMITS.items():
         value = values[name]
+        if name == "num_hidden_layers" and not values["embedding_norm"]:
+            least = 0  # a table of word vectors
         if value is None and name in _OPTIONAL:
             continue
         if not isinstance(value, int) or not least <= value <= most:

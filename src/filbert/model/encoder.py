@@ -280,6 +280,8 @@ def run_layers(
 
     Only the last layer is limited to the rows `at`.
     """
+    if not layers:
+        return hidden_TH if at is None else hidden_TH[at]
     config: EncoderConfig = layers[0].config  # type: ignore[assignment]
     by_distance = {} if distances is None else distances(batch.max_seqlen, hidden_TH)
     plans, last = _plans(batch, config, by_distance), config.num_hidden_layers - 1

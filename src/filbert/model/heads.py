@@ -6,6 +6,7 @@ vocabulary, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from filbert.batch import PackedBatch
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import dense, dropout, linear
 from filbert.model.encoder import Encoder, initialize, new_norm
-from filbert.model.pooling import pool, row_read
+from filbert.model.pooling import VectorModule, pool, row_read
 
 
 class HeadInput(NamedTuple):
@@ -223,20 +224,26 @@ class ChoiceHead(_TaskHead):
 
 
 class VectorHead(Head):
-    """One vector per sequence from its tokens, without weights of its own.
+    """One vector per sequence from its tokens, without weights that are trained.
 
     Source: Reimers and Gurevych 2019, section 3: the mean of all tokens, the first (for a causal
-    encoder the last), or the maximum.
+    encoder the last), or the maximum. A reranker's `steps` turn it into a score.
     """
 
-    def __init__(self, config: EncoderConfig, pooling: str = "mean") -> None:
+    def __init__(
+        self, config: EncoderConfig, pooling: str = "mean", steps: Sequence[VectorModule] = ()
+    ) -> None:
         super().__init__(config)
         self.pooling = pooling
+        self.steps = tuple(steps)
 
     def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
-        """Compute vectors (S, H)."""
+        """Compute vectors (S, H), or what the steps make of them."""
         causal = self.config.attention.causal
-        return torch.stack(pool(features.tokens_TH, features.batch, self.pooling, causal=causal))
+        vectors = torch.stack(pool(features.tokens_TH, features.batch, self.pooling, causal=causal))
+        for step in self.steps:
+            vectors = step.to(vectors.device)(vectors.float())
+        return vectors
 
 
 HEADS: dict[str, type[Head]] = {

@@ -5,8 +5,8 @@ T tokens in the batch, S sequences, H hidden size, R rows, G the most sequences 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,12 +15,21 @@ from torch.nn import functional as F
 from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError, printable
 
-POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "last", "none")
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last", "none")
+# Activations after dense layers over vectors, by the names of torch's classes in lower case.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": F.relu,
     "gelu": F.gelu,
     "identity": lambda vectors: vectors,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "leakyrelu": F.leaky_relu,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
 }
 
 
@@ -84,59 +93,84 @@ def row_read(batch: PackedBatch, pooling: str, *, causal: bool) -> Tensor | None
 
 
 def pool(
-    hidden_TH: Tensor, batch: PackedBatch, pooling: str, *, causal: bool = False
+    hidden_TH: Tensor, batch: PackedBatch, pooling: str, *, causal: bool = False, skip: int = 0
 ) -> list[Tensor]:
     """Pool hidden states into S vectors (H,), or S matrices (tokens, H) for the pooling "none".
 
     Several poolings joined by "+" give vectors (H * poolings,), end to end. "cls" is the first
-    token, or the last one of a causal encoder.
+    token, or the last one of a causal encoder. "weightedmean" weights tokens by their position,
+    counted from 1 (Muennighoff 2022, section 3.1.1). The first `skip` tokens of each sequence are
+    left out, but the last token never is.
     """
     if "+" in pooling:
-        parts = [pool(hidden_TH, batch, part, causal=causal) for part in pooling.split("+")]
+        parts = [
+            pool(hidden_TH, batch, part, causal=causal, skip=skip) for part in pooling.split("+")
+        ]
         return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
     at = row_read(batch, pooling, causal=causal)
     if at is not None:
-        return list(hidden_TH[at])
-    if hidden_TH.is_cuda and pooling in _ON_A_GPU:
+        return list(hidden_TH[(at + skip).minimum(batch.cu_seqlens[1:].long() - 1)])
+    if hidden_TH.is_cuda and pooling in _ON_A_GPU and not skip:
         # A kernel for each sequence would take longer than the encoder.
         return list(_ON_A_GPU[pooling](hidden_TH, batch.cu_seqlens))
-    pieces = split(hidden_TH, batch)
+    pieces = [piece[min(skip, len(piece) - 1) :] for piece in split(hidden_TH, batch)]
     if pooling == "none":
-        return list(pieces)
+        return pieces
     if pooling == "max":
         return [piece.amax(0) for piece in pieces]
     if pooling == "mean_sqrt_len":
         return [piece.sum(0) / len(piece) ** 0.5 for piece in pieces]
+    if pooling == "weightedmean":
+        return [_weighted_mean(piece, skip) for piece in pieces]
     return [piece.mean(0) for piece in pieces]
 
 
+def _weighted_mean(rows_TH: Tensor, skip: int) -> Tensor:
+    """Compute the mean of rows (T, H), weighted by their positions skip + 1, skip + 2 ..."""
+    weights_T = torch.arange(1, len(rows_TH) + 1, device=rows_TH.device) + skip
+    return (rows_TH * weights_T[:, None]).sum(0) / weights_T.sum()
+
+
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """A dense layer after pooling, as sentence-transformers has it.
+class VectorModule:
+    """A module over the vectors of tokens or texts, as sentence-transformers has it.
 
     Attributes:
-        weight_OI: float (outputs, inputs).
-        bias_O: float (outputs,), or None.
-        activation: "tanh", "relu", "gelu" (erf) or "identity".
+        kind: "Dense", "LayerNorm" or "Normalize" (unit length).
+        tensors: float, by the names in the module's file: "linear.weight" (outputs, inputs) and
+            "linear.bias" (outputs,) of a dense layer, "norm.weight" and "norm.bias".
+        activation: Of a dense layer, a key of ACTIVATIONS.
     """
 
-    weight_OI: Tensor
-    bias_O: Tensor | None
-    activation: str
+    kind: str
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    activation: str = "identity"
 
-    def __call__(self, vectors_SI: Tensor) -> Tensor:
-        """Map vectors (S, inputs) to vectors (S, outputs)."""
-        return _ACTIVATIONS[self.activation](F.linear(vectors_SI, self.weight_OI, self.bias_O))
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Map vectors (..., inputs) to vectors (..., outputs)."""
+        if self.kind == "Normalize":
+            return F.normalize(vectors, dim=-1)
+        part = "linear" if self.kind == "Dense" else "norm"
+        weight, bias = self.tensors[f"{part}.weight"], self.tensors.get(f"{part}.bias")
+        if self.kind == "LayerNorm":
+            return F.layer_norm(vectors, weight.shape, weight, bias)
+        return ACTIVATIONS[self.activation](F.linear(vectors, weight, bias))
 
-    def to(self, device: torch.device) -> Dense:
-        """Return the same layer on a device."""
-        bias = None if self.bias_O is None else self.bias_O.to(device)
-        return Dense(self.weight_OI.to(device), bias, self.activation)
+    def to(self, device: torch.device) -> VectorModule:
+        """Return the same module on a device."""
+        tensors = {name: tensor.to(device) for name, tensor in self.tensors.items()}
+        return replace(self, tensors=tensors)
+
+    def width(self, inputs: int) -> int:
+        """Return the width of vectors after the module, for vectors of width `inputs`."""
+        return len(self.tensors["linear.weight"]) if self.kind == "Dense" else inputs
 
     @property
     def description(self) -> str:
-        """Its sizes in words: "768 to 256, tanh"."""
-        outputs, inputs = self.weight_OI.shape
+        """What it does: "768 to 256, tanh"."""
+        if self.kind != "Dense":
+            return self.kind
+        outputs, inputs = self.tensors["linear.weight"].shape
         return f"{inputs} to {outputs}, {self.activation}"
 
 

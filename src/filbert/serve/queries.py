@@ -126,7 +126,7 @@ def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
     return prepare, outputs, results
 
 
-def _embed(predictor: Predictor, normalize: bool | None = None, **how: Any) -> tuple[Any, ...]:
+def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
     """The vector of a text, a pair or token ids, float32 (H,); with pooling "none" (tokens, H)."""
     predictor.vector_size(**how)
 
@@ -139,7 +139,7 @@ def _embed(predictor: Predictor, normalize: bool | None = None, **how: Any) -> t
         return PreparedInputs(examples)
 
     def outputs(examples: Sequence[Example]) -> Sequence[Any]:
-        return predictor.vectors(examples, normalize=normalize, **how)
+        return predictor.vectors(examples, **how)
 
     return prepare, outputs, _one_per_example
 

@@ -23,7 +23,7 @@ from filbert.data.records import Row
 from filbert.data.texts import read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
-from filbert.model.pooling import mean_of_groups
+from filbert.model.pooling import ACTIVATIONS, mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
@@ -83,13 +83,18 @@ class Regression:
             is the mean of theirs, in training too.
         stride: tokens from window to window.
         clean: cleaning of the texts before they become tokens.
+        activation: of the numbers that are predicted, a key of model.pooling.ACTIVATIONS. Models
+            that filbert trains have none ("identity"), and cross-encoders mostly "sigmoid".
     """
 
     on_overflow: str = "truncate"
     stride: int = 128
     clean: Cleaning | None = None
+    activation: str = "identity"
 
     def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation!r}")
         if self.on_overflow not in OVERFLOW_RULES or not isinstance(self.stride, int):
             raise ValueError(f"on_overflow {self.on_overflow!r}, stride {self.stride!r}")
 
@@ -181,7 +186,7 @@ class Regression:
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
         """Return the score of each row as `value`."""
-        scores = row_outputs(outputs, examples).squeeze(-1).tolist()
+        scores = ACTIVATIONS[self.activation](row_outputs(outputs, examples)).squeeze(-1).tolist()
         lengths = lengths_of(examples, rows_of(examples))
         return [{"value": s} | length for s, length in zip(scores, lengths, strict=True)]
 

@@ -282,6 +282,12 @@ class Tokenizer:
             )
         )
 
+    def add_no_specials(self, filler: int) -> None:
+        """Add no special tokens from now on; a text without tokens becomes the token `filler`."""
+        self._single = Template(((),) * 2, ((),) * 2, (0,))
+        self._pair = Template(((),) * 3, ((),) * 3, (0, 0))
+        self._filler = filler
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that decides which ids a text becomes."""

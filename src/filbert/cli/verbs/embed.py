@@ -30,6 +30,8 @@ def embed(
     pooling: Pooling = None,
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
     normalize: Annotated[bool | None, Parameter(negative="--no-normalize")] = None,
+    prompt: str | None = None,
+    dimensions: int | None = None,
     text_column: TextColumn = "text",
     text_pair_column: TextPairColumn = None,
     separator: Separator = None,
@@ -45,6 +47,10 @@ def embed(
         layers to join, between commas: 0 is the embedding layer, -1 the last.
     normalize:
         scale to unit length; by default as the folder's modules.json says.
+    prompt:
+        name of the folder's prompt for every text, such as query; a Router has a route for it too.
+    dimensions:
+        keep only the first numbers of a vector, before the unit length (Matryoshka models).
     """
     from filbert.data.texts import read_texts
     from filbert.data.vectors import check_kind
@@ -66,8 +72,12 @@ def embed(
         ) from error
 
     from filbert.inference.bulk import Job, Vectors
+    from filbert.inference.predictor import VectorOptions
 
-    make = partial(Vectors, kind=kind, pooling=pooling, normalize=normalize, layers=numbers)
+    how = VectorOptions(
+        pooling=pooling, normalize=normalize, layers=numbers, prompt=prompt, dimensions=dimensions
+    )
+    make = partial(Vectors, kind=kind, how=how)
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )

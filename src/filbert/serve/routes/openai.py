@@ -15,7 +15,6 @@ from pydantic_core import to_json
 
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
-from filbert.serve.routes.tei import first_dimensions
 from filbert.serve.schema import EmbeddingsRequest, EncodeRequest, OpenAIErrorReply
 from filbert.text.tokenizer import Tokenizer
 
@@ -33,13 +32,10 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     # With one model any name is accepted, so that clients of other servers need no change.
     name = body.model if len(call.engines) > 1 else None
     engine, inputs = call.start(name, "embed", body.input, "input")
-    # Unit length comes after the choice of dimensions.
-    results = await call.run(engine, "embed", inputs, normalize=body.dimensions is None)
+    results = await call.run(engine, "embed", inputs, normalize=True, dimensions=body.dimensions)
     max_length = engine.predictor.max_length
     call.refuse_cut(results, None, max_length)
     vectors = [result.value for result in results.items]
-    if body.dimensions is not None:
-        vectors = first_dimensions(vectors, body.dimensions, normalize=True)
     parts = await json_parts(vectors, as_base64=body.encoding_format == "base64")
     data = [
         b'{"object":"embedding","index":%d,"embedding":%s}' % (index, part)

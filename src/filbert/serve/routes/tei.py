@@ -46,15 +46,12 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
     """One vector per text, of unit length unless `normalize` is false."""
     if body.pooling == "none":
         raise Refusal(422, "Pooling none gives one vector per token; use /embed_all.")
-    # Unit length comes after the choice of dimensions.
-    options: dict[str, Any] = {"normalize": body.normalize and body.dimensions is None}
-    options |= {} if body.pooling is None else {"pooling": body.pooling}
-    options |= {} if body.layers is None else {"layers": tuple(body.layers)}
+    given = {"pooling": body.pooling, "layers": body.layers, "dimensions": body.dimensions}
+    options = {name: value for name, value in given.items() if value is not None}
+    options |= {"normalize": body.normalize}
     engine, texts = call.start(body.model, "embed", body.inputs)
     results = await _vectors(call, engine, texts, body, **options)
     vectors = [result.value for result in results.items]
-    if body.dimensions is not None:
-        vectors = first_dimensions(vectors, body.dimensions, normalize=body.normalize)
     return await call.reply(json_list(await json_parts(vectors)), results)
 
 
@@ -63,7 +60,7 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     """One vector per token of the last layer, special tokens included."""
     engine, texts = call.start(body.model, "embed", body.inputs)
     # Refuse before the model runs what would be too large.
-    bytes_per_token = engine.predictor.vector_size("none") * _BYTES_PER_NUMBER
+    bytes_per_token = engine.predictor.vector_size(pooling="none") * _BYTES_PER_NUMBER
     most = shared.MAX_RESPONSE_BYTES // bytes_per_token
     results = await _vectors(call, engine, texts, body, pooling="none", max_tokens=most)
     return await call.reply([result.value for result in results.items], results)
@@ -122,7 +119,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
     else:
         pairs = [(body.query, text) for text in body.texts]
         results = await _predictions(call, engine, pairs, body)
-        scores = [_relevance(task.spec, one.value, raw=body.raw_scores) for one in results.items]
+        scores = [_relevance(task, one.value, raw=body.raw_scores) for one in results.items]
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
     if body.return_text:
@@ -134,7 +131,9 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
     """Every token with its place in the text; nothing is cut."""
     engine, texts = call.start(body.model, "tokenize", body.inputs)
-    texts = [prompted(engine, body.prompt_name, text) for text in texts]
+    way = engine.predictor.vector_settings(prompt=body.prompt_name)
+    if body.prompt_name is not None:
+        texts = [way.prepared(text) for text in texts]
 
     def write() -> bytes:
         lists, size = [], 0
@@ -164,39 +163,6 @@ async def decode(body: DecodeRequest, call: Caller) -> Response:
         return to_json(texts)
 
     return Response(await call.in_pool(engine, write), media_type="application/json")
-
-
-def first_dimensions(
-    vectors: Sequence[np.ndarray], dimensions: int, *, normalize: bool
-) -> list[np.ndarray]:
-    """The first numbers of each vector, for Matryoshka models (Kusupati et al. 2022).
-
-    Raises:
-        Refusal: 422, the vectors have fewer numbers.
-    """
-    width = len(vectors[0])
-    if dimensions > width:
-        raise Refusal(422, f"`dimensions` is {dimensions}; vectors of this model have {width}.")
-    kept = [vector[:dimensions] for vector in vectors]
-    if not normalize:
-        return kept
-    return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in kept]
-
-
-def prompted(engine: Engine, name: str | None, text: Any) -> Any:
-    """A text with the model's prompt of this name in front of it.
-
-    Raises:
-        Refusal: 422, the model does not have this prompt, or adds another one to every text.
-    """
-    way = engine.predictor.sentence_vectors
-    if name is None or name == way.default_prompt:
-        return text
-    if name not in way.prompts:
-        raise Refusal(422, f"This model has the prompts {sorted(way.prompts)} and no other.")
-    if way.default_prompt is not None or not isinstance(text, str):
-        raise Refusal(422, "Another prompt cannot be put in front of this input.")
-    return way.prompts[name] + text
 
 
 def _tokens(engine: Engine, text: str, *, with_special: bool) -> list[dict[str, Any]]:
@@ -233,12 +199,15 @@ def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> 
     return [{"score": score, "label": label} for label, score in pairs]
 
 
-def _relevance(spec: Any, answer: dict[str, Any], *, raw: bool) -> float:
+def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
     """The score of a pair: its value, or the probability of the positive class."""
+    if "value" in answer and raw:
+        return float(answer["logits"][0])
     if "value" in answer:
         value = float(answer["value"])
-        return value if raw else 0.5 * (1.0 + math.tanh(0.5 * value))  # the sigmoid
-    positive = spec.positive
+        # The sigmoid, which some cross-encoders have already.
+        return value if task.activation == "sigmoid" else 0.5 * (1.0 + math.tanh(0.5 * value))
+    spec, positive = task.spec, task.spec.positive
     if raw:
         number = spec.labels.index(positive)
         return float(answer["logits"][number] - answer["logits"][1 - number])
@@ -277,9 +246,11 @@ def _cosines(results: Results) -> list[float]:
 async def _vectors(
     call: Call, engine: Engine, inputs: Sequence[Any], body: Truncation, **options: Any
 ) -> Results:
-    prompt = body.prompt_name if isinstance(body, Prompted) else None
-    texts = [prompted(engine, prompt, part) for part in inputs]
-    return await _run_cut(call, engine, "embed", texts, body=body, **options)
+    if isinstance(body, Prompted) and body.prompt_name is not None:
+        if not all(isinstance(part, str) for part in inputs):
+            raise Refusal(422, "A prompt cannot be put in front of token ids.")
+        options["prompt"] = body.prompt_name
+    return await _run_cut(call, engine, "embed", inputs, body=body, **options)
 
 
 async def _predictions(
@@ -294,7 +265,7 @@ async def _run_cut(
 ) -> Results:
     """Run the query with texts cut on the side that the body names."""
     predictor = engine.predictor
-    task, way, tokenizer = predictor.task, predictor.sentence_vectors, predictor.tokenizer
+    task, tokenizer = predictor.task, predictor.tokenizer
     reads_all = kind == "predict" and task is not None and task.spec.windows
     is_left = body.truncation_direction.lower() == "left" and not reads_all
     if is_left and not all(isinstance(item, str) for item in items):
@@ -303,8 +274,9 @@ async def _run_cut(
     def last_tokens() -> tuple[list[list[int]], list[int]]:
         """The ids that fit, without special tokens, and the number of tokens of each text."""
         texts = [cleaned(item, cleaning_of(task)) for item in items]
-        # A pooling chosen by the request has no prompt.
-        if kind == "embed" and options.get("pooling") is None:
+        if kind == "embed":
+            known = {name: options[name] for name in ("pooling", "prompt") if name in options}
+            way = predictor.vector_settings(**known)
             texts = [way.prepared(text) for text in texts]
         encodings = tokenizer.encode(texts, with_offsets=True)
         ids = [e.input_ids[e.sequence >= 0] for e in encodings]  # type: ignore[operator]
