@@ -456,6 +456,9 @@ UNREAD: dict[str, tuple[str, str]] = {
     "modernbert-decoder": _DECODER,
     **dict.fromkeys(("bart", "mbart", "pegasus", "marian"), _PAIR),
     **dict.fromkeys(("mobilebert", "squeezebert", "convbert", "funnel"), _BOTTLENECK),
+    **dict.fromkeys(("vit", "clip", "siglip", "dinov2"), ("which reads images", "")),
+    **dict.fromkeys(("whisper", "wav2vec2", "hubert"), ("which reads sound", "")),
+    "deberta": ("which projects positions by itself", "deberta-v2, also of version 3"),
     "gemma3": ("which reads images too", "gemma3_text"),
     "ernie": ("which has a table of task types", "bert"),
 }
