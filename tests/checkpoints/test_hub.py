@@ -64,6 +64,7 @@ STATIC = ("tokenizer.json", "model.safetensors", "a.py")
     ("published", "fetched"),
     [
         (["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"], 2),
+        (["config.json", "model.safetensors", "spm.model", "spiece.model", "spm.vocab"], 4),
         (["config.json", "pytorch_model.bin", "onnx/model.onnx", ".gitattributes"], 2),
         (["config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"], 3),
         (["bert_config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "b.ckpt.meta"], 3),

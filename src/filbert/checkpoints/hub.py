@@ -90,7 +90,7 @@ _SMALL = (
     "router_config.json",
     *SENTENCE_FILES, *GOOGLE_CONFIGS, "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
-    "spiece.model", "sentencepiece.bpe.model",
+    "spiece.model", "sentencepiece.bpe.model", "spm.model",
     "30k-clean.model",  # ALBERT's, as published by Google
 )  # fmt: skip
 # sentence-transformers numbers the folders of its modules: 1_Pooling, 2_Dense, 3_Normalize. Those
