@@ -139,6 +139,7 @@ def test_the_usual_padding_id_and_positions_stand_in(
         ("bert", "masked_lm", {"embedding_size": 64}, "cannot express embedding_size 64"),
         ("bert", "masked_lm", {"hidden_act": "swish"}, "hidden_act 'swish'"),
         ("bert", "masked_lm", {"dropout": 1.0}, r"must be in \[0, 1\)"),
+        ("mpnet", "masked_lm", {"pad_id": 0}, "padding id is 0, and MPNet's is always 1"),
         ("roberta", "masked_lm", {"hidden_act": "relu"}, "has gelu in its head"),
         ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no row for a token"),
     ],

@@ -138,7 +138,8 @@ CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3": (transformers.Qwen3Config, {**_LLAMA, **_THETA}),
     "gemma3_text": (transformers.Gemma3TextConfig, _GEMMA),
     "gpt2": (transformers.GPT2Config, _GPT2),
-    "mpnet": (transformers.MPNetConfig, _BERT),
+    # Positions are counted from row 2 in any case.
+    "mpnet": (transformers.MPNetConfig, {**_BERT, "pad_token_id": 0}),
     "deberta-v2": (transformers.DebertaV2Config, _DEBERTA),
     "t5": (transformers.T5Config, _T5),
     "t5_gated": (transformers.T5Config, {**_T5, "feed_forward_proj": "gated-gelu"}),

@@ -1208,10 +1208,12 @@ def _mpnet() -> Family:
         layer_modules=("attention.attn.o", "attention.LayerNorm", *LAYER[2:]),
         distances={"table": "mpnet.encoder.relative_attention_bias"},
         keys={name: key for name, key in KEYS.items() if name != "type_vocab_size"},
-        constants=dict(type_vocab_size=0, position_kind="buckets", absolute_positions=True),
+        # transformers counts from row 2, whatever `pad_token_id` says.
+        constants=dict(
+            type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
+        ),
         must={**MUST, **buckets},
         written={key: value for key, (value,) in buckets.items()},
-        offset_by_pad=True,
         by_name_only=True,
         heads={
             None: head_layout("Model", pooler=optional, dropout=(None, None)),

@@ -90,7 +90,11 @@ _USUAL: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.0,
         "pooled": "late",
     },
-    "mpnet": {**FAMILIES["mpnet"].constants, "layer_norm_eps": 1e-5},
+    "mpnet": {
+        **FAMILIES["mpnet"].constants,
+        "max_position_embeddings": 514,
+        "layer_norm_eps": 1e-5,
+    },
     "deberta-v2": {
         **FAMILIES["deberta-v2"].constants,
         "type_vocab_size": 0,
@@ -126,6 +130,11 @@ def fresh_config(
         )
     table = FAMILIES[family]
     _check_pretraining(head, table)
+    if family == "mpnet" and pad_id not in (None, _PAD_ID[family]):
+        raise ConfigError(
+            f"The tokenizer's padding id is {pad_id}, and MPNet's is always {_PAD_ID[family]}. "
+            "Learn the vocabulary with --kind bytebpe, or choose another family."
+        )
     given = {name: value for name, value in sizes.items() if value is not None}
     values = {**_BASE, **_USUAL[family]}
     if table.offset_by_pad:
