@@ -48,6 +48,13 @@ def packed(batch: dict[str, torch.Tensor]) -> PackedBatch:
 
 def outputs(model: Any, kind: str | None, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """What a model gives: one row per real token or per sequence, in filbert's order."""
+    if model.config.model_type == "xlnet":
+        # Its heads read the last place of a row.
+        real = batch["attention_mask"].bool()
+        batch = {
+            name: torch.stack([torch.cat((v[~r], v[r])) for v, r in zip(rows, real, strict=True)])
+            for name, rows in batch.items()
+        }
     real = batch["attention_mask"].bool()
     if kind == "choices":
         return [model(**{name: value[None] for name, value in batch.items()}).logits[0]]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from filbert.checkpoints.huggingface import read_tokenizer
 from filbert.text.tokenizer import Tokenizer
 
 
@@ -116,11 +117,15 @@ def test_tokenizers_of_causal_families_equal_transformers(shared_data, sentences
         assert ids(classic, texts) == judge(texts)["input_ids"]
 
 
-def google_albert_ids(model, text: str) -> list[int]:
-    """google-research/albert, tokenization.py: preprocess_text(lower=True), encode_pieces, ids."""
+def google_albert_ids(model, text: str, *, lower: bool = True) -> list[int]:
+    """google-research/albert, tokenization.py: preprocess_text(lower=True), encode_pieces, ids.
+
+    It is zihangdai/xlnet, prepro_utils.py, which the published XLNets call with lower=False.
+    """
     text = " ".join(text.strip().split()).replace("``", '"').replace("''", '"')
     text = unicodedata.normalize("NFKD", text)
-    text = "".join(c for c in text if not unicodedata.combining(c)).lower()
+    text = "".join(c for c in text if not unicodedata.combining(c))
+    text = text.lower() if lower else text
     pieces: list[str] = []
     for piece in model.encode(text, out_type=str):
         if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
@@ -140,6 +145,37 @@ def test_albert_equals_the_original_code_over_sentencepiece(shared_data, sentenc
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
     expected = [[2, *google_albert_ids(model, text), 3] for text in sentences]
     assert ids(Tokenizer.load(folder), sentences) == expected
+
+
+def test_xlnet_equals_the_original_code_over_sentencepiece(sentences, tmp_path):
+    import sentencepiece
+    from transformers import AutoTokenizer
+
+    marks = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    with (tmp_path / "spiece.model").open("wb") as out:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=out,
+            vocab_size=700,
+            control_symbols=marks,
+            minloglevel=2,
+        )
+    (tmp_path / "config.json").write_text('{"model_type": "xlnet"}')
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
+    cls, sep = (model.piece_to_id(mark) for mark in marks[:2])
+    tokenizer = read_tokenizer(tmp_path)
+    wanted = [[*google_albert_ids(model, text, lower=False), sep, cls] for text in sentences]
+    assert ids(tokenizer, sentences) == wanted
+    # zihangdai/xlnet, classifier_utils.py: the types of A, B and CLS.
+    (pair,) = tokenizer.encode([("e", "a")])
+    assert tokenizer.tokens(pair.input_ids) == ["▁e", "<sep>", "▁a", "<sep>", "<cls>"]
+    assert pair.token_type_ids.tolist() == [0, 0, 1, 1, 2]
+    tokenizer.save(tmp_path / "saved", token_type_ids=True)
+    (tmp_path / "saved/config.json").write_text('{"model_type": "xlnet"}')
+    auto = AutoTokenizer.from_pretrained(str(tmp_path / "saved"))
+    padded = auto([sentences[0], "a"], padding=True)
+    assert padded["attention_mask"][1][0] == 0 and padded["input_ids"][1][-1] == cls
+    assert auto(sentences)["input_ids"] == wanted and auto("e", "a")["token_type_ids"][-1] == 2
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])

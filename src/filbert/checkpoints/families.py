@@ -104,6 +104,9 @@ class Family:
         layer: their name of layer i (of parameter group i), with {} for i.
         qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
+        whole_names: Our tensor ("encoder.embeddings.unseen") or tensor of a layer ("qkv.weight") to
+            theirs, where it belongs to no module of theirs. Matrices among them are stored by
+            heads: as (H, A, D), transposed if the heads are ours outputs.
         row_orders: Our module of a layer to the order of its rows in files, where it is not ours:
             "halves" (the two halves are swapped) or "interleaved" (queries, keys and values take
             turns head by head, and the two elements of each rotated pair are neighbours).
@@ -138,6 +141,7 @@ class Family:
     layer: str
     qkv: tuple[str, ...]
     layer_modules: tuple[str | tuple[str, ...], ...]
+    whole_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     row_orders: dict[str, str] = field(default_factory=dict)
     transposed: bool = False
     renamed: tuple[tuple[str, str], ...] = ()
@@ -170,6 +174,8 @@ class Family:
         """
         module, _, leaf = ours.rpartition(".")
         head = self.heads[kind]
+        if ours in self.whole_names:
+            return self.whole_names[ours]
         if module == "encoder.pooler":
             assert head.pooler is not None
             return (f"{head.pooler.name}.{leaf}",)
@@ -181,6 +187,8 @@ class Family:
         if (match := _LAYER_NAME.fullmatch(module)) is None:
             return (f"{head.modules[module]}.{leaf}",)
         layer, part = self.layer.format(match[1]), match[2]
+        if names := self.whole_names.get(f"{part}.{leaf}"):
+            return tuple(f"{layer}.{name}" for name in names)
         own = {"qkv": self.qkv, **dict(zip(LAYER_MODULES, self.layer_modules, strict=False))}[part]
         names = (own,) if isinstance(own, str) else own
         return tuple(f"{layer}.{name}.{leaf}" for name in names)
@@ -247,6 +255,8 @@ MUST: dict[str, tuple[Any, ...]] = {
 CAUSAL_KEY = "is_decoder"
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 CLASSIFIER_DROPOUT = ("classifier_dropout", None)
+_LAST_DROPOUT = ("summary_last_dropout", 0.1)
+_SUMMARY: dict[str, tuple[Any, ...]] = {"summary_use_proj": (True,)}
 OUT = {"head.out": "classifier"}
 OUT_PROJECTION = {"head.out": "classifier.out_proj"}
 SPANS = {"head.out": "qa_outputs"}
@@ -674,12 +684,8 @@ def _electra() -> Family:
             **tasks,
             "choices": replace(
                 tasks["choices"],
-                dropout=("summary_last_dropout", 0.1),
-                must={
-                    "summary_type": ("first",),
-                    "summary_use_proj": (True,),
-                    "summary_activation": ("gelu",),
-                },
+                dropout=_LAST_DROPOUT,
+                must={**_SUMMARY, "summary_type": ("first",), "summary_activation": ("gelu",)},
             ),
         },
     )
@@ -1372,6 +1378,62 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     )
 
 
+def _xlnet() -> Family:
+    """Return the table of XLNet, as it is fine-tuned: with one stream, without memory."""
+    summary = PoolerSlot(name="sequence_summary.summary", activation="tanh")
+    out, plain = {"head.out": "logits_proj"}, (None, None)
+    last: dict[str, Any] = {"modules": out, "pooler": summary, "dropout": _LAST_DROPOUT}
+    last["must"] = {**_SUMMARY, "summary_type": ("last",), "summary_activation": ("tanh",)}
+    relative = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "type_bias": "r_s_bias"}
+    relative |= {"type_vectors": "seg_embed", "project.weight": "r"}
+    return Family(
+        model_type="xlnet",
+        class_prefix="XLNet",
+        prefix="transformer.",
+        embeddings={"word": "transformer.word_embedding"},
+        layer="transformer.layer.{}",
+        qkv=(),
+        layer_modules=("", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
+        whole_names={
+            "encoder.embeddings.unseen": ("transformer.mask_emb",),
+            "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
+            "attention_out.weight": ("rel_attn.o",),
+            **{f"relative.{ours}": (f"rel_attn.{name}",) for ours, name in relative.items()},
+        },
+        renamed=((r"^mask_emb$", "transformer.mask_emb"),),
+        keys={
+            "vocab_size": ("vocab_size", 32000),
+            "hidden_size": ("d_model", REQUIRED),
+            "num_hidden_layers": ("n_layer", REQUIRED),
+            "num_attention_heads": ("n_head", REQUIRED),
+            "head_size": ("d_head", None),
+            "intermediate_size": ("d_inner", REQUIRED),
+            "hidden_act": ("ff_activation", "gelu"),
+            "layer_norm_eps": ("layer_norm_eps", 1e-12),
+            "hidden_dropout": ("dropout", 0.1),
+            "attention_dropout": ("dropout", 0.1),
+            "initializer_range": ("initializer_range", 0.02),
+        },
+        # Types of the two texts and of CLS. Any length would do; it was trained on 512 tokens.
+        constants=dict(
+            type_vocab_size=3,
+            position_kind="sinusoid",
+            embedding_norm=False,
+            attention_bias=False,
+            pooled="last",
+        ),
+        must={"attn_type": ("bi",), "bi_data": (False,), "clamp_len": (-1, 0)},
+        by_name_only=True,
+        heads={
+            None: head_layout("Model", dropout=plain),
+            "sequence": HeadLayout(suffix="ForSequenceClassification", **last),
+            "choices": HeadLayout(suffix="ForMultipleChoice", **last),
+            "tokens": head_layout("ForTokenClassification", OUT, dropout=plain),
+            "spans": head_layout("ForQuestionAnsweringSimple", SPANS, dropout=plain),
+        },
+    )
+
+
 _JINA_CODE = "jinaai/jina-bert-implementation--"
 
 
@@ -1470,6 +1532,7 @@ FAMILIES: dict[str, Family] = {
         _t5("t5", "T5", gated=False),
         _t5("t5_gated", "T5", gated=True),
         _t5("mt5", "MT5", gated=True),
+        _xlnet(),
         _jina_v2(),
         _static(),
     )

@@ -116,10 +116,28 @@ class Layout:
 
     def turned(self, ours: str, part: Any) -> Any:
         """Transpose a tensor or the shape of one, where files hold it transposed."""
+        if ours.endswith(".weight") and ours.split(".", 3)[-1] in self.family.whole_names:
+            return self._by_head(part, transposed=not ours.endswith("attention_out.weight"))
         is_product = self.family.layer_part(ours) is not None and ours.endswith(".weight")
         if not self.family.transposed or not is_product or len(getattr(part, "shape", part)) != 2:
             return part
         return part.T.contiguous() if isinstance(part, Tensor) else part[::-1]
+
+    def _by_head(self, part: Any, *, transposed: bool) -> Any:
+        """Return a part of files, (H, A, D), as filbert's matrix; of a matrix or a shape, the part.
+
+        Args:
+            part: A tensor of two or three axes, or the shape of filbert's matrix.
+            transposed: Whether the matrix is (A D, H) and not (H, A D).
+        """
+        size = self.config.head_size
+        if not isinstance(part, Tensor):
+            width, mixed = part[::-1] if transposed else part
+            return (width, mixed // size, size)
+        if part.dim() == 3:
+            return part.flatten(1).T.contiguous() if transposed else part.flatten(1)
+        rows = part.T if transposed else part
+        return rows.reshape(len(rows), -1, size)
 
     def order(self, ours: str, rows: int) -> Tensor | None:
         """Return the file's row for each row of filbert's tensor, int64; None if it is the same."""
@@ -608,6 +626,13 @@ CONVENTIONS: dict[str, Convention] = {
         # transformers 5 ignores the character map of the file.
         Convention(
             "DebertaV2Tokenizer", _BRACKETS, order=_DEBERTA, file="spm.model", is_exact=False
+        ),
+        # transformers 5 scores pieces such as "1," otherwise than XLNet's authors.
+        Convention(
+            "XLNetTokenizer",
+            {**_ANGLES, "cls": "<cls>", "sep": "<sep>"},
+            cls_last=True,
+            is_exact=False,
         ),
         Convention("T5Tokenizer", {"sep": "</s>", "pad": "<pad>", "unk": "<unk>"}, order=_T5),
     )

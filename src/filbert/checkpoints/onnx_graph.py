@@ -18,12 +18,14 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.sentence_transformers import SentenceVectors
+from filbert.errors import ConfigError
 from filbert.model.config import (
     Alibi,
     Buckets,
     Disentangled,
     EncoderConfig,
     LayerNorm,
+    RelativeSinusoid,
     RMSNorm,
     RotaryPositions,
 )
@@ -495,8 +497,13 @@ def build_graph(
         int8: Quantize the products of the encoder's layers. Embeddings, pooler and head stay
             float32.
         keep: Names of dense layers that stay float32.
+
+    Raises:
+        ConfigError: The positions of XLNet, for which there are no operators here.
     """
     config = checkpoint.config
+    if isinstance(config.positions, RelativeSinusoid):
+        raise ConfigError(f"A {checkpoint.family} model is not exported to ONNX; filbert runs it.")
     graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
     padded = _Padded(graph, config)
     hidden = padded.encoder()

@@ -84,6 +84,8 @@ def _attention(
         encoder(batch)
         for number in numbers:
             qkv_T3AD, plan = trace.qkv[number], trace.plans[number]
+            layer = cast(Layer, encoder.layer(number - 1))
+            qkv_T3AD = layer.operands(qkv_T3AD, plan)
             if plan.angles is not None:
                 qkv_T3AD = rotate(qkv_T3AD, plan.angles)
             present = [place for place, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
@@ -92,10 +94,10 @@ def _attention(
             qk_T2AD[:, :, present] = qkv_T3AD[:, :2, [heads[place] for place in present]].float()
             sequences = split(qk_T2AD, plan.batch)
             # The values by distance of the chosen heads.
-            layer = cast(Layer, encoder.layer(number - 1))
             by_distance = layer.position_vectors(plan)
             if by_distance is not None:
-                by_distance = PositionVectors(*(part[heads] for part in by_distance))
+                tables = (part for part in by_distance if part is not None)
+                by_distance = PositionVectors(*(part[heads] for part in tables))
             if plan.bias_AP is not None:
                 plan = replace(plan, bias_AP=plan.bias_AP[heads])
             maps.append([_probabilities(qk, plan, present, by_distance).cpu() for qk in sequences])

@@ -531,9 +531,10 @@ def _add_gradients(
         common = {"count": group.count, "num_columns": table.shape[-1]}
         for stripe in stripes(query, group.num_keys, ahead=group.ahead, **common):
             add_position_gradients(grad_AnLK, stripe, table, (grad_query, totals.vectors[0]))
-        by_key = grad_AnLK.transpose(2, 3)
-        for stripe in stripes(key, group.length, ahead=-group.ahead, **common):
-            add_position_gradients(by_key, stripe, other, (grads_3BKD[1], totals.vectors[1]))
+        if other is not None:
+            by_key = grad_AnLK.transpose(2, 3)
+            for stripe in stripes(key, group.length, ahead=-group.ahead, **common):
+                add_position_gradients(by_key, stripe, other, (grads_3BKD[1], totals.vectors[1]))
     if group.keys is None:
         _store(grads_3BKD, totals.qkv_T3AD, group)
         return
@@ -570,7 +571,8 @@ def attend(
         qkv_T3AD = rotate(qkv_T3AD, plan.angles)
     if not rate and vectors is None and plan.bias_AP is None and _has_kernel(qkv_T3AD):
         return _by_kernel(qkv_T3AD, plan)
-    inputs = (qkv_T3AD, plan, rate, plan.bias_AP, *(vectors or ()))
+    tables = tuple(table for table in vectors or () if table is not None)
+    inputs: tuple[Any, ...] = (qkv_T3AD, plan, rate, plan.bias_AP, *tables)
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
         return cast("Tensor", _GroupedAttention.apply(*inputs))  # type: ignore[no-untyped-call]
     return _GroupedAttention.forward(None, *inputs)

@@ -120,11 +120,30 @@ class Disentangled:
     absolute: bool = field(default=False, init=False)
 
 
-Positions = PositionTable | RotaryPositions | Buckets | Alibi | Disentangled
+@dataclass(frozen=True, kw_only=True)
+class RelativeSinusoid:
+    """Scores of queries with projected sinusoids of the distances; token types are compared.
+
+    Each layer has its own projection and biases, and no table of token types is added to the
+    words. Sources: Dai et al. 2019 (Transformer-XL), section 3.3, and Yang et al. 2019 (XLNet),
+    section 2.5.
+
+    Attributes:
+        rows: The longest sequence.
+    """
+
+    rows: int = 512
+    offset: int = field(default=0, init=False)
+    kind: str = field(default="sinusoid", init=False)
+    absolute: bool = field(default=False, init=False)
+
+
+Positions = PositionTable | RotaryPositions | Buckets | Alibi | Disentangled | RelativeSinusoid
 _BY_DISTANCE: dict[str, type[Any]] = {
     "buckets": Buckets,
     "alibi": Alibi,
     "disentangled": Disentangled,
+    "sinusoid": RelativeSinusoid,
 }
 
 
@@ -223,7 +242,8 @@ class EmbeddingTables:
     """The tables that are summed before the first layer, besides the positions.
 
     Attributes:
-        token_types: Rows of the token type table; 0 for no table (DistilBERT).
+        token_types: Rows of the token type table; 0 for no table (DistilBERT). With
+            `RelativeSinusoid` positions the number of types, without a table.
         width: Width of all tables if it is not the hidden size (ALBERT, ELECTRA-small). A
             projection to the hidden size follows.
         normed: Whether a norm follows the sum.
@@ -489,6 +509,9 @@ class EncoderConfig:
         """Factor of the scores; None for 1 / sqrt(D)."""
         if self.attention.scale is None and isinstance(self.positions, Disentangled):
             return float((3 * self.head_size) ** -0.5)
+        if self.attention.scale is None and isinstance(self.positions, RelativeSinusoid):
+            # Of the head size, though queries and keys have further elements.
+            return float(self.head_size**-0.5)
         return self.attention.scale
 
     @property

@@ -26,11 +26,11 @@ class PositionVectors(NamedTuple):
 
     Attributes:
         keys_ADP: Queries are multiplied with them.
-        queries_ADP: Keys are; in the reverse order of columns.
+        queries_ADP: Keys are; in the reverse order of columns. None for no such scores.
     """
 
     keys_ADP: Tensor
-    queries_ADP: Tensor
+    queries_ADP: Tensor | None = None
 
 
 # Values by distance
@@ -55,6 +55,20 @@ def bucket_of(ahead_P: Tensor, count: int, max_distance: int) -> Tensor:
     # The logarithm of distance 0 is infinite; that distance has its own bucket.
     far = exact + (growth * (half - exact)).clamp(0, half).long()
     return torch.where(apart < exact, apart, far.clamp(max=half - 1)) + half * (ahead_P > 0)
+
+
+def sinusoids(behind_P: Tensor, width: int) -> Tensor:
+    """Compute the sines, then the cosines, of each distance times each frequency, float32 (P, H).
+
+    Args:
+        behind_P: Position of the query less that of the key, int64.
+        width: H.
+
+    Source: Vaswani et al. 2017, section 3.5, in the order of kimiyoung/transformer-xl.
+    """
+    pairs = torch.arange(0, width, 2, device=behind_P.device).float()
+    angles = behind_P.float()[:, None] * (1 / torch.pow(10_000, pairs / width))
+    return torch.cat((angles.sin(), angles.cos()), 1)
 
 
 def row_of_distance(behind_P: Tensor, count: int, max_distance: int) -> Tensor:
@@ -185,9 +199,12 @@ def scores_by_position(
     scores = scores_nALK.transpose(0, 1)
     # By MKL: oneDNN copies every range of vectors, 32 ms instead of 14 for 12 heads of 512 tokens.
     common = {"count": count, "num_columns": num_columns}
-    for stripe in stripes(key_BKD, length, ahead=-ahead, **common):
-        wide = torch.bmm(stripe.rows_AmD, queries_ADP[..., stripe.columns])
-        scores.transpose(2, 3)[stripe.at] = _skewed(wide.view(stripe.shape), length)
+    if queries_ADP is None:
+        scores.zero_()
+    else:
+        for stripe in stripes(key_BKD, length, ahead=-ahead, **common):
+            wide = torch.bmm(stripe.rows_AmD, queries_ADP[..., stripe.columns])
+            scores.transpose(2, 3)[stripe.at] = _skewed(wide.view(stripe.shape), length)
     for stripe in stripes(query_BLD, num_keys, ahead=ahead, **common):
         wide = torch.bmm(stripe.rows_AmD, keys_ADP[..., stripe.columns])
         scores[stripe.at] += _skewed(wide.view(stripe.shape), num_keys)

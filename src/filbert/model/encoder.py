@@ -25,6 +25,7 @@ from filbert.model.config import (
     Disentangled,
     EncoderConfig,
     LayerNorm,
+    RelativeSinusoid,
     RotaryPositions,
 )
 from filbert.model.cpu import activate, cut, dense, dropout, fill_up
@@ -33,6 +34,7 @@ from filbert.model.distances import (
     alibi_slopes,
     bucket_of,
     row_of_distance,
+    sinusoids,
 )
 from filbert.model.pooling import mean_of_sequences, row_read
 from filbert.model.positions import rotary_angles
@@ -66,9 +68,13 @@ class InputEmbeddings(nn.Module):
         width, positions, types = config.table_size, config.positions, config.embeddings.token_types
         self.word = nn.Embedding(config.vocab_size, width)
         self.position = nn.Embedding(positions.rows, width) if positions.absolute else None
-        self.token_type = nn.Embedding(types, width) if types else None
+        compared = isinstance(positions, RelativeSinusoid)
+        self.token_type = nn.Embedding(types, width) if types and not compared else None
         self.norm = new_norm(width, config) if config.embeddings.normed else nn.Identity()
         self.project = nn.Linear(width, config.hidden_size) if config.embeddings.width else None
+        if compared:
+            # Only XLNet's pre-training uses it; it is part of the files.
+            self.register_buffer("unseen", torch.zeros(1, 1, width))
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Compute the hidden states before the first layer, (T, H)."""
@@ -121,6 +127,55 @@ class Heads(nn.Module):
         return torch.stack((query, *repeated), 1)
 
 
+class RelativeTerms(nn.Module):
+    """Scores by the distance and by equal token types, as further elements of queries and keys.
+
+    The score of a query q and a key k at a distance with the projected sinusoids r is
+    (q + u) k + (q + v) r, and (q + w) (s0 - s1) more if both tokens are of one type: biases u, v
+    and w of each head, and its vectors s0 of equal and s1 of different types. A query gets one
+    element for each type and one for (v - u) r, so that all of it is products of vectors.
+
+    Source: Yang et al. 2019 (XLNet), section 2.5. What is the same for all keys of a query, here
+    (q + w) s1, does not change the probabilities.
+    """
+
+    def __init__(self, config: EncoderConfig, num_heads: int) -> None:
+        super().__init__()
+        shape = (num_heads, config.head_size)
+        self.num_types = config.embeddings.token_types
+        self.project = nn.Linear(config.hidden_size, num_heads * config.head_size, bias=False)
+        self.content_bias, self.position_bias, self.type_bias = (
+            nn.Parameter(torch.zeros(shape)) for _ in range(3)
+        )
+        self.type_vectors = nn.Parameter(torch.zeros(2, *shape))
+
+    def extended(self, qkv_T3AD: Tensor, types_T: Tensor) -> Tensor:
+        """Append the elements to queries, keys and, as zeros, to values: (T, 3, A, D + types + 1).
+
+        Args:
+            qkv_T3AD: Queries, keys and values.
+            types_T: Token types, int64 (T,).
+        """
+        query, key, value = qkv_T3AD.unbind(1)
+        content_AD, type_AD = self.content_bias.to(query), self.type_bias.to(query)
+        equal_AD = (self.type_vectors[0] - self.type_vectors[1]).to(query)
+        equal_TA1 = ((query + type_AD) * equal_AD).sum(-1, keepdim=True)
+        one_hot = F.one_hot(types_T, self.num_types)[:, None].to(query)
+        one_hot_TAN = one_hot.expand(-1, query.shape[1], -1)
+        query = torch.cat((query + content_AD, equal_TA1 * one_hot_TAN), -1)
+        key = torch.cat((key, one_hot_TAN), -1)
+        rows = (F.pad(query, (0, 1), value=1.0), F.pad(key, (0, 1)))
+        return torch.stack((*rows, F.pad(value, (0, self.num_types + 1))), 1)
+
+    def vectors(self, sinusoids_PH: Tensor) -> Tensor:
+        """Project sinusoids to what extended queries are multiplied with, (A, D + types + 1, P)."""
+        by_head_PAD = dense(sinusoids_PH, self.project).view(-1, *self.position_bias.shape)
+        more_AD = (self.position_bias - self.content_bias).to(by_head_PAD)
+        more_PA1 = (by_head_PAD * more_AD).sum(-1, keepdim=True)
+        padded = F.pad(by_head_PAD, (0, self.num_types))
+        return torch.cat((padded, more_PA1), -1).permute(1, 2, 0)
+
+
 class Layer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual connection and a norm.
 
@@ -136,6 +191,8 @@ class Layer(nn.Module):
         self.num_heads = config.heads_of(index)
         mixed = self.num_heads * config.head_size
         self.heads = Heads(config, self.num_heads)
+        relative = isinstance(config.positions, RelativeSinusoid)
+        self.relative = RelativeTerms(config, self.num_heads) if relative else None
         # One product for query, key and value, in this order, head by head.
         shared = self.heads.num_shared * config.head_size
         self.qkv = nn.Linear(width, mixed + 2 * shared, bias=attention.bias)
@@ -168,11 +225,21 @@ class Layer(nn.Module):
 
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         rates = self.config.dropout
-        qkv = self.heads(dense(hidden_TH, self.qkv))
+        qkv = self.operands(self.heads(dense(hidden_TH, self.qkv)), plan)
         rate = rates.attention if self.training else 0.0
-        mixed = attend(qkv, plan, rate, vectors=self.position_vectors(plan)).flatten(1)
+        mixed = attend(qkv, plan, rate, vectors=self.position_vectors(plan))
+        # Without the condition, autograd would copy the gradient of every slice.
+        mixed = (mixed if self.relative is None else mixed[..., : self.heads.size]).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
         return dropout(mixed, rates.hidden, self.training)
+
+    def operands(self, qkv_T3AD: Tensor, plan: AttentionPlan) -> Tensor:
+        """Return queries, keys and values with the elements that attention needs further."""
+        if self.relative is None:
+            return qkv_T3AD
+        types_T = plan.batch.token_type_ids
+        missing = len(qkv_T3AD) - len(types_T)
+        return self.relative.extended(qkv_T3AD, F.pad(types_T, (0, missing)))
 
     def position_vectors(self, plan: AttentionPlan) -> PositionVectors | None:
         """Compute the vectors of distances from the plan's embeddings; None if it has none."""
@@ -182,13 +249,15 @@ class Layer(nn.Module):
         if torch.is_grad_enabled():
             return self._position_vectors(*plan.position_rows, plan.scale)
         # For the same embeddings and weights they are the same in every batch.
-        state = (id(plan.position_rows[0]), *weights_state(self.qkv))
+        state = (id(plan.position_rows[0]), *weights_state(self.relative or self.qkv))
         if self._kept is None or self._kept[0] != state:
             self._kept = (state, self._position_vectors(*plan.position_rows, plan.scale))
         return self._kept[1]
 
     def _position_vectors(self, rows: Tensor, columns: Tensor, scale: float) -> PositionVectors:
         rows = dropout(rows, self.config.dropout.hidden, self.training)
+        if self.relative is not None:
+            return PositionVectors((self.relative.vectors(rows) * scale).contiguous())
         # The part of the values is computed too, because an int8 product has no parts.
         qkv_R3AD = dense(rows, self.qkv).view(len(rows), 3, self.num_heads, -1) * scale
         keys = qkv_R3AD[:, 1].index_select(0, columns).permute(1, 2, 0)
@@ -245,24 +314,29 @@ class Distances(nn.Module):
         """Compute `bias_AP` or `position_rows` of a plan for at most `longest` tokens each."""
         positions = self.config.positions
         ahead_P = torch.arange(1 - longest, longest, device=like.device)
-        if self.table is None:
+        if isinstance(positions, Alibi):
             slopes = torch.tensor(alibi_slopes(self.config.attention.heads), device=like.device)
             return {"bias_AP": -slopes[:, None] * ahead_P.abs()}
         if isinstance(positions, Buckets):
+            assert self.table is not None
             buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
             return {"bias_AP": self.table(buckets).T.contiguous()}
         if torch.is_grad_enabled():
-            return {"position_rows": self._position_rows(longest)}
+            return {"position_rows": self._position_rows(longest, like)}
         # One tensor for all batches, so that the layers keep what they compute from it.
-        state = weights_state(self)
+        state = (like.dtype, like.device, *weights_state(self))
         if self._kept is None or self._kept[0] != state:
-            self._kept = (state, self._position_rows(self.config.max_tokens_per_sequence))
+            longest = self.config.max_tokens_per_sequence
+            self._kept = (state, self._position_rows(longest, like))
         return {"position_rows": self._kept[1]}
 
-    def _position_rows(self, longest: int) -> tuple[Tensor, Tensor]:
+    def _position_rows(self, longest: int, like: Tensor) -> tuple[Tensor, Tensor]:
         positions, table = self.config.positions, self.table
+        behind_P = torch.arange(longest - 1, -longest, -1, device=like.device)
+        if isinstance(positions, RelativeSinusoid):
+            rows = sinusoids(behind_P, self.config.hidden_size).to(like.dtype)
+            return rows, torch.arange(len(rows), device=like.device)
         assert isinstance(positions, Disentangled) and table is not None
-        behind_P = torch.arange(longest - 1, -longest, -1, device=table.weight.device)
         rows_P = row_of_distance(behind_P, positions.count, positions.max_distance)
         first, last = int(rows_P[-1]), int(rows_P[0])
         return self.norm(table.weight[first : last + 1]), rows_P - first
@@ -325,8 +399,8 @@ class Encoder(nn.Module):
         width = config.hidden_size
         self.embeddings = InputEmbeddings(config)
         self.layers = new_layers(config)
-        by_distance = isinstance(config.positions, Buckets | Alibi | Disentangled)
-        self.distances = Distances(config) if by_distance else None
+        kinds = Buckets | Alibi | Disentangled | RelativeSinusoid
+        self.distances = Distances(config) if isinstance(config.positions, kinds) else None
         self.final_norm = new_norm(width, config) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(width, width) if config.pooling.activation else None
 

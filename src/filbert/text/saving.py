@@ -25,7 +25,7 @@ from filbert.text.vocabulary import SPIECE_NAMES, Vocabulary, lowercases, read_v
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 
 # Copied when a loaded tokenizer is saved again; the rest of tokenizer_config.json is written new.
-_KEPT_SETTINGS = ("clean_up_tokenization_spaces", "model_max_length")
+_KEPT_SETTINGS = ("clean_up_tokenization_spaces", "model_max_length", "padding_side")
 
 # The library may change the last bits of a score, far below a difference between segmentations.
 _SCORE_DIGITS = 6
@@ -40,6 +40,8 @@ def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_id
     given = vocabulary.settings
     settings = {key: given[key] for key in _KEPT_SETTINGS if key in given}
     settings |= {**names, **switches(vocabulary)}
+    if vocabulary.convention is not None and vocabulary.convention.cls_last:
+        settings["padding_side"] = "left"
     settings["tokenizer_class"] = GENERIC_CLASS
     settings["model_input_names"] = ["input_ids", "attention_mask"]
     if token_type_ids:

@@ -269,6 +269,8 @@ class Convention:
         specials: The special tokens by role (cls, sep, mask, pad, unk).
         double_separator: A pair is CLS A SEP SEP B SEP, all of token type 0, and the mask takes the
             space before it.
+        cls_last: CLS, of a token type of its own, ends a sequence, and the mask takes the space
+            before it (XLNet). Other tools have to pad on the left.
         order: How the pieces of a SentencePiece model become ids; None: in their order.
         unk_id: The one that the class requires, if any.
         file: Usual name of the SentencePiece model.
@@ -278,6 +280,7 @@ class Convention:
     class_name: str
     specials: Mapping[str, str] = field(default_factory=dict)
     double_separator: bool = False
+    cls_last: bool = False
     order: PieceOrder | None = None
     unk_id: int | None = None
     file: str = "spiece.model"

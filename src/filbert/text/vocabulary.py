@@ -501,7 +501,7 @@ _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
 
 
 def _specials(names: dict[str, str], convention: Convention | None) -> list[AddedToken]:
-    strip = convention is not None and convention.double_separator
+    strip = convention is not None and (convention.double_separator or convention.cls_last)
     return [
         AddedToken(name, lstrip=strip and role == "mask", normalized=False, special=True)
         for role, name in names.items()
@@ -514,7 +514,8 @@ def bert_template(
     """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.
 
     With a double separator: CLS A SEP SEP B SEP, all of type 0. Source: fairseq,
-    roberta/hub_interface.py, encode. A vocabulary without CLS: A SEP B SEP, all of type 0.
+    roberta/hub_interface.py, encode. A vocabulary without CLS: A SEP B SEP, all of type 0. With CLS
+    at the end: A SEP B SEP CLS, of types 0, 1 and 2. Source: zihangdai/xlnet, classifier_utils.py.
     """
     sep = names["sep"]
     if "cls" not in names:
@@ -527,8 +528,11 @@ def bert_template(
     pair = [f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"]
     if convention is not None and convention.double_separator:
         pair = [f"{cls}:0", "$A:0", f"{sep}:0", f"{sep}:0", "$B:0", f"{sep}:0"]
+    single = pair[:3]
+    if convention is not None and convention.cls_last:
+        single, pair = ([*text, f"{cls}:2"] for text in (single[1:], pair[1:]))
     return processors.TemplateProcessing(
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        single=single,
         pair=pair,
         special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
     )

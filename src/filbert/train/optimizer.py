@@ -23,6 +23,8 @@ from filbert.train.options import TrainOptions
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
 # Parameters with three stacked matrices: query, key and value, or the gates of a GRU.
 _STACKED = re.compile(r"\.qkv\.weight$|\.gru\.weight_[ih]h_l0")
+# Vectors of each head, stored as matrices.
+_OF_HEADS = re.compile(r"\.relative\.\w+$")
 # Any beta to this power is 0, so the bias correction divides by 1.
 _ENDLESS = 1e30
 # With these, five steps map any singular value between 0.01 and 1 to 0.7 to 1.2.
@@ -88,8 +90,10 @@ def new_optimizer(
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
     """Return the number of matrices of one size that a parameter consists of; 0 for a vector."""
-    if parameter.ndim < 2 or not _STACKED.search(name):
-        return int(parameter.ndim >= 2)
+    if parameter.ndim < 2 or _OF_HEADS.search(name):
+        return 0
+    if not _STACKED.search(name):
+        return 1
     # Queries are cut to the size of the keys, whose heads may be fewer.
     attention = model.config.attention
     return 2 + attention.heads // (attention.key_value_heads or attention.heads)
