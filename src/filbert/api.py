@@ -755,6 +755,7 @@ def convert(
     to: str,
     data: Rows | None = None,
     max_loss: float | None = None,
+    adapter: str | None = None,
     overwrite: bool = False,
     **columns: Unpack[keywords.ColumnNamesKeywords],
 ) -> dict[str, Any]:
@@ -772,6 +773,7 @@ def convert(
             data=files["data"],
             names=names,
             max_loss=max_loss,
+            adapter=adapter,
             overwrite=overwrite,
         )
 

@@ -31,6 +31,7 @@ def convert_model(
     data: str | None = None,
     names: ColumnNames | None = None,
     max_loss: float | None = None,
+    adapter: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
@@ -42,6 +43,7 @@ def convert_model(
         data: With "int8", labelled rows, or texts for a model without a task.
         names: Their columns.
         max_loss: The most that a metric on `data` may fall by.
+        adapter: A task of jina-embeddings-v3, whose adapter is added to the weights.
         overwrite: Replace an earlier model in `target`.
 
     Returns:
@@ -58,7 +60,9 @@ def convert_model(
         raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
-    checkpoint = read_checkpoint(place)
+    if adapter is not None and to != "huggingface":
+        raise ConfigError("--adapter is for --to huggingface. Convert the result once more.")
+    checkpoint = read_checkpoint(place, adapter=adapter)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
     misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)
@@ -71,6 +75,7 @@ def convert_model(
         "tensors": len(checkpoint.tensors),
         "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
         "notes": [*checkpoint.notes, *misfits, *_left_out(place, to)],
+        **({} if adapter is None else {"adapter": adapter}),
     }
     if data is not None:
         exact = Predictor.load(source, device="cpu")
@@ -80,7 +85,8 @@ def convert_model(
     with replace_folder(target, marker=marker) as new:
         if to == "google":
             return facts | {"files": google.write(checkpoint, tokenizer, new)}
-        return facts | {"files": _write(checkpoint, tokenizer, new, place=place, source=source)}
+        files = _write(checkpoint, tokenizer, new, place=place, source=source, adapter=adapter)
+        return facts | {"files": files}
 
 
 def _left_out(place: Path, to: str) -> list[str]:
@@ -101,7 +107,13 @@ def _left_out(place: Path, to: str) -> list[str]:
 
 
 def _write(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, new: Path, *, place: Path, source: str
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    new: Path,
+    *,
+    place: Path,
+    source: str,
+    adapter: str | None,
 ) -> dict[str, str]:
     """Write a Hugging Face folder, and return the SHA-256 of each file."""
     from_google = is_google(place)
@@ -113,7 +125,9 @@ def _write(
     }
     stored = {**(checkpoint.filbert or {}), "converted": converted}
     extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
-    huggingface.write_folder(new, checkpoint, tokenizer, stored, source=place, extra=extra)
+    huggingface.write_folder(
+        new, checkpoint, tokenizer, stored, source=place, extra=extra, prompt=adapter
+    )
     if not from_google and (place / "README.md").is_file():
         shutil.copyfile(place / "README.md", new / "README.md")
     files = sorted(path for path in new.rglob("*") if path.is_file())

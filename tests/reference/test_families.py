@@ -14,11 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.reference.theirs import judged, outputs, packed, padded, shaken, transformers
 
+import filbert
 from filbert.batch import PackedBatch
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.errors import FormatError
+from filbert.errors import ConfigError, FormatError
 from filbert.model.heads import Model
+from filbert.text.tokenizer import Tokenizer
 
 VOCAB = 97
 LENGTHS = (9, 3, 17, 1, 12)
@@ -538,6 +540,92 @@ def test_biases_that_old_files_lack_are_zeros_and_task_adapters_are_left_out(
             assert not any(read.tensors[name].any() for name in changed)
         else:
             assert not changed and "2 tensors of task adapters" in read.notes[0]
+
+
+# A module of transformers' jina v3 to the file's weight, and which third of its rows.
+_JINA_PLACES = {
+    r"^layers\.(\d+)\.self_attn\.([qkv])_proj$": r"encoder.layers.\1.mixer.Wqkv",
+    r"^layers\.(\d+)\.self_attn\.o_proj$": r"encoder.layers.\1.mixer.out_proj",
+    r"^layers\.(\d+)\.mlp\.": r"encoder.layers.\1.mlp.",
+}
+
+
+@pytest.fixture(scope="module")
+def adapted(root: Path, tmp_path_factory: pytest.TempPathFactory, tiny: Tokenizer) -> Path:
+    """A jina v3 as its authors publish it, with low-rank adapters of three tasks everywhere."""
+    _, folder = judge_and_folder("jina_embeddings_v3", None, root)
+    config, _, dropped = _PUBLISHED["jina_embeddings_v3"]
+    tasks = {"lora_adaptations": ["a.query", "b", "c"], "lora_rank": 4, "lora_alpha": 2}
+    changes = {**config, **tasks, "architectures": ["XLMRobertaLoRA"]}
+    place = rewritten(folder, tmp_path_factory.mktemp("jina") / "p", changes, {}, *dropped)
+    drawn, tensors = torch.Generator().manual_seed(4), {}
+    for name, tensor in load_file(place / "model.safetensors").items():
+        if tensor.dim() < 2:
+            tensors[name] = tensor
+            continue
+        rows, columns = tensor.shape
+        shapes = [(4, columns), (rows, 4)]
+        shapes = shapes[::-1] if "_embeddings." in name else shapes
+        at = f"{name.removesuffix('weight')}parametrizations.weight"
+        tensors[f"{at}.original"] = tensor
+        for part, shape in zip("AB", shapes, strict=True):
+            tensors[f"{at}.0.lora_{part}"] = 0.2 * torch.randn((3, *shape), generator=drawn)
+    save_file(tensors, place / "model.safetensors")
+    tiny.save(place)
+    (place / "modules.json").write_text('[{"type": "custom_st.Transformer", "path": ""}]')
+    prompts = {"prompts": {"a.query": "query: ", "c": ""}, "default_prompt_name": None}
+    (place / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return place
+
+
+@pytest.mark.parametrize(("number", "task"), [(0, "a.query"), (2, "c")])
+def test_the_adapter_of_a_task_equals_its_authors_arithmetic(
+    number: int, task: str, adapted: Path
+) -> None:
+    """Low-rank products of a layer's input, as in the paper, without merging."""
+    judge, tensors = (
+        make_judge("jina_embeddings_v3", None),
+        load_file(adapted / "model.safetensors"),
+    )
+
+    def added(name: str) -> Any:
+        place, thirds = name, name.partition("self_attn.")[2][:1]
+        for old, new in _JINA_PLACES.items():
+            place = re.sub(old, new, place)
+        at = f"{place}.parametrizations.weight.0.lora_"
+        first, second = tensors[f"{at}A"][number], tensors[f"{at}B"][number]
+        if place.endswith("Wqkv"):
+            second = second.chunk(3)["qkv".index(thirds)]
+
+        def hook(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            if isinstance(module, torch.nn.Embedding):
+                return output + 2 / 4 * (first[inputs[0]] @ second)
+            return output + 2 / 4 * (inputs[0] @ first.T) @ second.T
+
+        return hook
+
+    for name, module in judge.named_modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            module.register_forward_hook(added(name))
+    batch = batch_of("jina_embeddings_v3")
+    checkpoint = huggingface.read(adapted, adapter=task)
+    wanted = judged(judge, None, batch)
+    assert difference(given(checkpoint.build(), packed(batch)), wanted) < 2 * TOLERANCE
+    base = huggingface.read(adapted)
+    assert difference(given(base.build(), packed(batch)), wanted) > 1e-2
+    assert "of the task" in checkpoint.notes[0] and "task adapters" in base.notes[0]
+
+
+def test_an_adapter_is_merged_by_convert_with_its_prompt(adapted: Path, tmp_path: Path) -> None:
+    facts = filbert.convert(adapted, tmp_path / "new", to="huggingface", adapter="a.query")
+    assert facts["adapter"] == "a.query"
+    merged, again = huggingface.read(adapted, adapter="a.query"), huggingface.read(tmp_path / "new")
+    assert all(torch.equal(again.tensors[n], tensor) for n, tensor in merged.tensors.items())
+    stored = json.loads((tmp_path / "new/config_sentence_transformers.json").read_text())
+    assert stored["default_prompt_name"] == "a.query"
+    for model, says in ((adapted, "it has a.query, b, c"), (tmp_path / "new", "no task adapters")):
+        with pytest.raises(ConfigError, match=says):
+            filbert.convert(model, tmp_path / "other", to="huggingface", adapter="d")
 
 
 @pytest.mark.parametrize(

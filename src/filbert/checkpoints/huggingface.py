@@ -36,6 +36,7 @@ from filbert.checkpoints.sentence_transformers import (
     write_sentence_vectors,
 )
 from filbert.checkpoints.weights import (
+    ADAPTERS,
     Weights,
     listed,
     open_weights,
@@ -52,8 +53,6 @@ from filbert.text.tokenizer import Tokenizer
 _BUFFERS = re.compile(
     r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|inv_freq|h\.\d+\.attn\.(masked_)?bias)"
 )
-# Low-rank adapters of jina-embeddings-v3, one for each of its tasks.
-_ADAPTERS = re.compile(r".*\.parametrizations\.weight\.\d+\.lora_[AB]")
 _LEGACY = {"gamma": "weight", "beta": "bias"}
 
 # Settings that are the length of an axis of some tensor, to name them in messages.
@@ -188,10 +187,21 @@ class _Described(NamedTuple):
         return self.family.class_name(self.kind)
 
 
-def _notes_on_adapters(names: Iterable[str]) -> list[str]:
-    count = sum(_ADAPTERS.fullmatch(name) is not None for name in names)
+def _notes_on_adapters(names: Iterable[str], adapter: str | None) -> list[str]:
+    count = sum(ADAPTERS.fullmatch(name) is not None for name in names)
+    if adapter is not None:
+        return [f"merged: the adapter of the task {adapter}; those of other tasks are left out."]
     text = f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
     return [text] if count else []
+
+
+def _number_of_task(raw: dict[str, Any], adapter: str, path: Path) -> int:
+    """Return the number of a task among the adapters of jina-embeddings-v3."""
+    tasks = raw.get("lora_adaptations")
+    if not isinstance(tasks, list) or adapter not in tasks:
+        known = ", ".join(map(str, tasks)) if isinstance(tasks, list) else "no task adapters"
+        raise ConfigError(f"{path} has no adapter of the task {short(adapter)}; it has {known}.")
+    return tasks.index(adapter)
 
 
 def _outputs_of(shape: tuple[int, ...]) -> int:
@@ -217,6 +227,7 @@ def plan_reading(
     num_labels: int | None,
     *,
     paths: tuple[Path, Path],
+    adapter: str | None = None,
 ) -> Plan:
     """Match a file's tensors with the model that config.json describes.
 
@@ -228,12 +239,13 @@ def plan_reading(
         shapes: Shapes of the file's tensors, by the file's names.
         num_labels: Number of labels in config.json; None to infer it from the weights.
         paths: Paths of config.json and of the file, for messages.
+        adapter: As in `read`.
 
     Raises:
         FormatError: A missing or mis-shaped tensor, an unknown one in the encoder, or an invalid
             config.json.
     """
-    notes = _notes_on_adapters(shapes)
+    notes = _notes_on_adapters(shapes, adapter)
     files = _canonical(shapes, family, paths[1])
     kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
@@ -278,7 +290,7 @@ def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, 
     roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
     files: dict[str, str] = {}
     for name in names:
-        if _BUFFERS.fullmatch(name) or _ADAPTERS.fullmatch(name):
+        if _BUFFERS.fullmatch(name) or ADAPTERS.fullmatch(name):
             continue
         renamed = name
         for pattern, replacement in family.renamed:
@@ -391,12 +403,18 @@ _TOKENIZER_KEYS = (
 
 
 @unreadable_as(FormatError)
-def read(place: Path | ModelFolder) -> Checkpoint:
+def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint:
     """Read the checkpoint in a folder.
 
     Names and shapes are compared with config.json before any tensor is read.
 
+    Args:
+        place: The folder.
+        adapter: A task of jina-embeddings-v3, whose low-rank adapter is added to the weights. None:
+            the base weights alone, as its authors' code without a task.
+
     Raises:
+        ConfigError: The model has no such adapter.
         FormatError: No model, a damaged or unreadable file, a file whose digest is not the one in
             filbert.json, weights that do not fit config.json, values that are not finite, or
             a setting that the encoder cannot express.
@@ -416,6 +434,9 @@ def read(place: Path | ModelFolder) -> Checkpoint:
         check_digests(folder, filbert, [config_path, *weight_files(folder)])
     named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
+    if adapter is not None:
+        task = _number_of_task(raw, adapter, config_path)
+        weights.merge_adapters(task, alpha=float(raw.get("lora_alpha", 1)))
     notes: list[str] = []
     family = family_of(raw, weights.shapes, config_path, notes)
     labels = label_names(raw, config_path)
@@ -425,6 +446,7 @@ def read(place: Path | ModelFolder) -> Checkpoint:
         weights.shapes,
         None if labels is None else len(labels),
         paths=(config_path, weight_files(folder)[0]),
+        adapter=adapter,
     )
     if plan.kind in LABELLED and labels is None:
         labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
@@ -714,6 +736,7 @@ def write_folder(
     *,
     source: Path,
     extra: Mapping[str, Any] | None = None,
+    prompt: str | None = None,
 ) -> None:
     """Write a model that was made from another one, without a card.
 
@@ -724,6 +747,7 @@ def write_folder(
         stored: For filbert.json; digests of the weight files are added.
         source: Folder of the original, whose sentence vectors are computed in the same way.
         extra: Further entries of config.json.
+        prompt: Name of the prompt that goes before every text, if the original has it.
     """
     length = checkpoint.config.max_tokens_per_sequence
     if tokenizer.max_length is None:
@@ -736,6 +760,8 @@ def write_folder(
         vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
         if vectors.max_length is None:
             vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
+        if prompt in vectors.prompts:
+            vectors = replace(vectors, default_prompt=prompt)
         is_static = checkpoint.family == STATIC
         write_sentence_vectors(new, vectors, checkpoint.config.hidden_size, static=is_static)
     files = {name: {"sha256": digest} for name, digest in digests.items()}

@@ -151,12 +151,13 @@ def is_google(place: Path) -> bool:
     return Path(f"{place}.index").is_file()
 
 
-def read_checkpoint(place: Path | ModelFolder) -> Checkpoint:
+def read_checkpoint(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint:
     """Read the checkpoint at a place.
 
     Args:
         place: As `find_model` returns it, or as a ModelFolder, whose files are parsed once for
             checkpoint, tokenizer and sentence vectors.
+        adapter: For jina-embeddings-v3, as in `huggingface.read`.
 
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.
@@ -164,13 +165,15 @@ def read_checkpoint(place: Path | ModelFolder) -> Checkpoint:
     from filbert.checkpoints.sentence_transformers import opened
 
     path = opened(place).path
+    if is_google(path) and adapter is not None:
+        raise ConfigError(f"{path} is a TensorFlow checkpoint of Google's, which has no adapter.")
     if is_google(path):
         from filbert.checkpoints import google
 
         return google.read(path)
     from filbert.checkpoints import huggingface
 
-    return huggingface.read(place)
+    return huggingface.read(place, adapter=adapter)
 
 
 def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:

@@ -36,6 +36,9 @@ _NAMES = ("model.safetensors", "pytorch_model.bin", PACKED)
 _MAX_SHARING = 16
 # Unpickling takes two microseconds a byte. The pickle of 24 layers has 50,000 bytes.
 _MAX_PICKLE_BYTES = 2**20
+# Low-rank adapters of jina-embeddings-v3, of all its tasks, and a weight that has them.
+ADAPTERS = re.compile(r".*\.parametrizations\.weight\.0\.lora_[AB]")
+_ADAPTED = ".parametrizations.weight.original"
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Weights:
     dtypes: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     _readers: dict[Path, Callable[[str], Tensor]] = field(default_factory=dict)
+    _adapter: tuple[int, float] | None = None
 
     def read(self, name: str) -> Tensor:
         """Read one tensor, on the CPU, in its file's dtype.
@@ -66,6 +70,8 @@ class Weights:
                 f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
             )
         tensor = self._readers[path](name).contiguous()
+        if self._adapter is not None and name.endswith(_ADAPTED):
+            tensor = self._with_adapter(name, tensor, *self._adapter)
         # NaN propagates to minimum and maximum, so one pass finds every value that is not finite.
         if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
             raise FormatError(
@@ -73,6 +79,34 @@ class Weights:
                 "The file is damaged, or it was saved by a run that had diverged."
             )
         return tensor
+
+    def merge_adapters(self, task: int, *, alpha: float) -> None:
+        """Add the low-rank adapters of a task to the weights that have one, when they are read.
+
+        Args:
+            task: Its number.
+            alpha: Numerator of the factor of the product; the rank is the denominator.
+        """
+        self._adapter = (task, alpha)
+
+    def _with_adapter(self, name: str, tensor: Tensor, task: int, alpha: float) -> Tensor:
+        """Return weight + alpha / rank * B A of a task, float32.
+
+        The factors are stacked by tasks: A (tasks, rank, columns) and B (tasks, rows, rank); of an
+        embedding table the first is (tasks, rows, rank), and the product is A B.
+
+        Source: Hu et al. 2022 (LoRA), section 4.1, and jinaai/xlm-roberta-flash-implementation,
+        modeling_lora.py.
+        """
+        names = [f"{name.removesuffix('original')}0.lora_{part}" for part in "BA"]
+        factors = [self.read(part)[task] for part in names if part in self.shapes]
+        if len(factors) == 2 and factors[0].shape[-1] != factors[1].shape[0]:
+            factors.reverse()
+        shape = (factors[0].shape[0], *factors[-1].shape[1:]) if factors else ()
+        if len(factors) != 2 or shape != tensor.shape:
+            raise FormatError(f"{self.files[name]}: {printable(name)} has no adapter of its shape.")
+        left, right = (factor.float() for factor in factors)
+        return tensor.float() + alpha / left.shape[1] * (left @ right)
 
     def add(
         self,

@@ -17,6 +17,7 @@ def convert(
     to: str,
     data: str | None = None,
     max_loss: MaxLoss = None,
+    adapter: str | None = None,
     columns: Columns = None,
     overwrite: Overwrite = False,
     json: AsJson = False,
@@ -33,6 +34,9 @@ def convert(
         or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
     data:
         with --to int8: labelled rows, or texts for a model without a task.
+    adapter:
+        with --to huggingface: a task of jina-embeddings-v3, such as retrieval.query. Its adapter is
+        added to the weights, and its prompt goes before every text.
     """
     from filbert import api
 
@@ -42,6 +46,7 @@ def convert(
         to=to,
         data=data,
         max_loss=max_loss,
+        adapter=adapter,
         overwrite=overwrite,
         **vars(columns_of(columns)),
     )
@@ -52,9 +57,9 @@ def convert(
 
 def _print_facts(facts: dict[str, Any]) -> None:
     head = f"with its {facts['head']} head" if facts["head"] else "without a head"
+    exact = f"with the adapter {facts['adapter']}" if "adapter" in facts else "bit for bit"
     print(
-        f"{facts['target']}: {facts['family']} {head}, {facts['parameters']:,} parameters, "
-        "bit for bit."
+        f"{facts['target']}: {facts['family']} {head}, {facts['parameters']:,} parameters, {exact}."
     )
     for name, digest in facts["files"].items():
         print(f"  {name}  sha256 {digest[:16]}...")
