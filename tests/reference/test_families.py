@@ -617,13 +617,19 @@ def test_the_adapter_of_a_task_equals_its_authors_arithmetic(
 
 
 def test_an_adapter_is_merged_by_convert_with_its_prompt(adapted: Path, tmp_path: Path) -> None:
-    facts = filbert.convert(adapted, tmp_path / "new", to="huggingface", adapter="a.query")
+    facts = filbert.convert(adapted, tmp_path / "merged", to="huggingface", adapter="a.query")
     assert facts["adapter"] == "a.query"
-    merged, again = huggingface.read(adapted, adapter="a.query"), huggingface.read(tmp_path / "new")
+    merged, again = (
+        huggingface.read(adapted, adapter="a.query"),
+        huggingface.read(tmp_path / "merged"),
+    )
     assert all(torch.equal(again.tensors[n], tensor) for n, tensor in merged.tensors.items())
-    stored = json.loads((tmp_path / "new/config_sentence_transformers.json").read_text())
+    stored = json.loads((tmp_path / "merged/config_sentence_transformers.json").read_text())
     assert stored["default_prompt_name"] == "a.query"
-    for model, says in ((adapted, "it has a.query, b, c"), (tmp_path / "new", "no task adapters")):
+    for model, says in (
+        (adapted, "it has a.query, b, c"),
+        (tmp_path / "merged", "no task adapters"),
+    ):
         with pytest.raises(ConfigError, match=says):
             filbert.convert(model, tmp_path / "other", to="huggingface", adapter="d")
 
