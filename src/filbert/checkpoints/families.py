@@ -17,6 +17,9 @@ from typing import Any
 from filbert.errors import FormatError
 
 SAFETENSORS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+# Settings and tensors of a low-rank adapter, as PEFT writes them.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 PICKLES = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin|pytorch_model\.bin\.index\.json")
 GOOGLE_CONFIGS = ("bert_config.json", "albert_config.json", "electra_config.json")
 # macOS writes a file ._NAME of metadata next to a file, also into archives.

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from filbert.checkpoints.families import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILES,
     BUNDLE_CONFIG,
     BUNDLE_VOCABULARY,
     GOOGLE_CONFIGS,
@@ -86,8 +88,8 @@ def explained(error: BaseException, repo: str, revision: str | None = None) -> s
 # Which files belong to a model.
 
 _SMALL = (
-    "config.json", "filbert.json", "modules.json", "config_sentence_transformers.json",
-    "router_config.json",
+    "config.json", ADAPTER_CONFIG, "filbert.json", "modules.json",
+    "config_sentence_transformers.json", "router_config.json",
     *SENTENCE_FILES, *GOOGLE_CONFIGS, "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
     "spiece.model", "sentencepiece.bpe.model", "spm.model",
@@ -120,7 +122,9 @@ def is_published(name: str) -> bool:
     name = name.removeprefix("generator/")
     if "/" in name or name in GOOGLE_CONFIGS:
         return False
-    return is_small(name) or name == "README.md" or SAFETENSORS.fullmatch(name) is not None
+    if name in ("README.md", ADAPTER_FILES[0]):
+        return True
+    return is_small(name) or SAFETENSORS.fullmatch(name) is not None
 
 
 def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]:
@@ -143,6 +147,9 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     for pattern in (SAFETENSORS, PICKLES) if everything & {"config.json", "modules.json"} else ():
         if tensors := {name for name in top if pattern.fullmatch(name)}:
             return sorted(chosen | tensors)
+    adapters = [name for name in ADAPTER_FILES if name in everything]
+    if ADAPTER_CONFIG in everything and adapters:
+        return sorted(chosen | {adapters[0]})
     bundle = {name for name in top if TENSOR_BUNDLE.fullmatch(name)}
     if any(name.removesuffix(".index") + ".data-00000-of-00001" in bundle for name in bundle):
         patterns = (BUNDLE_CONFIG, BUNDLE_VOCABULARY)
@@ -236,7 +243,8 @@ def _check_weights(name: str, wanted: list[str]) -> None:
             "Download one of them, and give its prefix."
         )
     patterns = (SAFETENSORS, PICKLES, TENSOR_BUNDLE)
-    if not any(p.fullmatch(_ENCODER.sub("", file)) for p in patterns for file in wanted):
+    found = any(p.fullmatch(_ENCODER.sub("", file)) for p in patterns for file in wanted)
+    if not found and not set(ADAPTER_FILES) & set(wanted):
         raise FormatError(
             f"{name} holds no weights that filbert reads: no model.safetensors, pytorch_model.bin "
             "or TensorFlow checkpoint."

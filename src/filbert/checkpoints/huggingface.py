@@ -246,7 +246,7 @@ def plan_reading(
             config.json.
     """
     notes = _notes_on_adapters(shapes, adapter)
-    files = _canonical(shapes, family, paths[1])
+    files = canonical_names(shapes, family, paths[1])
     kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
     repeats = _split_tied(files, head.tied)
@@ -282,7 +282,7 @@ def plan_reading(
     return Plan(kind, config, file_names, layout, repeats, count, notes, zeros)
 
 
-def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
+def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
     """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
     bare = family.heads[None].pooler
     encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
@@ -429,25 +429,58 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
             f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'}). "
             "Name the folder that holds one."
         )
-    filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
-    if filbert is not None:
-        check_digests(folder, filbert, [config_path, *weight_files(folder)])
+    filbert = stored_record(folder)
     named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
     if adapter is not None:
         task = _number_of_task(raw, adapter, config_path)
         weights.merge_adapters(task, alpha=float(raw.get("lora_alpha", 1)))
-    notes: list[str] = []
+    checkpoint = read_weights(
+        raw, weights, paths=(config_path, weight_files(folder)[0]), filbert=filbert, adapter=adapter
+    )
+    return replace(checkpoint, notes=(*checkpoint.notes, *place.notes))
+
+
+def stored_record(folder: Path) -> dict[str, Any] | None:
+    """Return the content of filbert.json, whose digests fit the folder; None without the file.
+
+    Raises:
+        FormatError: As `check_digests`.
+    """
+    if not (folder / "filbert.json").is_file():
+        return None
+    filbert = read_json(folder / "filbert.json")
+    config = folder / "config.json"
+    check_digests(folder, filbert, [*([config] if config.is_file() else []), *weight_files(folder)])
+    return filbert
+
+
+def read_weights(
+    raw: dict[str, Any],
+    weights: Weights,
+    *,
+    paths: tuple[Path, Path],
+    filbert: dict[str, Any] | None,
+    adapter: str | None = None,
+) -> Checkpoint:
+    """Read the checkpoint that config.json and opened weights describe.
+
+    Args:
+        raw: Content of config.json.
+        weights: The tensors.
+        paths: Paths of config.json and of the weights, for messages; the second is in the
+            checkpoint's folder.
+        filbert: Content of filbert.json, if there is one.
+        adapter: As `read`.
+
+    Raises:
+        FormatError: As `read`.
+    """
+    config_path, notes = paths[0], list[str]()
     family = family_of(raw, weights.shapes, config_path, notes)
     labels = label_names(raw, config_path)
-    plan = plan_reading(
-        raw,
-        family,
-        weights.shapes,
-        None if labels is None else len(labels),
-        paths=(config_path, weight_files(folder)[0]),
-        adapter=adapter,
-    )
+    count = None if labels is None else len(labels)
+    plan = plan_reading(raw, family, weights.shapes, count, paths=paths, adapter=adapter)
     if plan.kind in LABELLED and labels is None:
         labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
         if len(labels) != 2:  # transformers' default is 2
@@ -459,8 +492,8 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
         head=plan.kind,
         labels=labels if plan.kind in LABELLED else None,
         problem_type=problem_type(raw, config_path),
-        source=folder,
-        notes=(*notes, *plan.notes, *place.notes),
+        source=paths[1].parent,
+        notes=(*notes, *plan.notes),
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )

@@ -12,7 +12,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
+from filbert.checkpoints.families import (
+    ADAPTER_CONFIG,
+    GOOGLE_CONFIGS,
+    PICKLES,
+    SAFETENSORS,
+    TENSOR_BUNDLE,
+)
 from filbert.errors import (
     ConfigError,
     FormatError,
@@ -21,6 +27,7 @@ from filbert.errors import (
     printable,
     unreadable_as,
 )
+from filbert.files import read_json
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
@@ -151,6 +158,48 @@ def is_google(place: Path) -> bool:
     return Path(f"{place}.index").is_file()
 
 
+def is_adapter(place: Path) -> bool:
+    """Return whether a place is the folder of an adapter: without weights of a whole model."""
+    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+    whole = (p.fullmatch(name) for p in (SAFETENSORS, PICKLES) for name in names)
+    return ADAPTER_CONFIG in names and not any(whole)
+
+
+@unreadable_as(InputError)
+def open_folder(place: Path | ModelFolder, route: str | None = None) -> ModelFolder:
+    """Return a place with its parsed files; that of an adapter knows the model that it changes.
+
+    Args:
+        place: As `find_model` returns it.
+        route: As in `ModelFolder`.
+
+    Raises:
+        InputError: The base of the adapter is not found.
+        FormatError: adapter_config.json names no base, or one that is no whole model.
+    """
+    from filbert.checkpoints.sentence_transformers import ModelFolder
+
+    if isinstance(place, ModelFolder):
+        return place
+    if not is_adapter(place):
+        return ModelFolder(place, route)
+    path = place / ADAPTER_CONFIG
+    settings = read_json(path)
+    name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if not isinstance(name, str) or not isinstance(revision, str | None):
+        raise FormatError(f"{path}: base_model_name_or_path must name the adapter's base model.")
+    try:
+        base = find_model(name, revision=revision)
+    except InputError as error:
+        raise InputError(f"The base of the adapter {place} is not found: {error}") from error
+    if is_adapter(base) or is_google(base):
+        raise FormatError(
+            f"{path}: its base {printable(name, 200)} is not a whole model in Hugging Face's "
+            "layout. Convert that first: filbert convert SRC DST --to huggingface"
+        )
+    return ModelFolder(place, route, ModelFolder(base))
+
+
 def read_checkpoint(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint:
     """Read the checkpoint at a place.
 
@@ -162,18 +211,19 @@ def read_checkpoint(place: Path | ModelFolder, *, adapter: str | None = None) ->
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.
     """
-    from filbert.checkpoints.sentence_transformers import opened
-
-    path = opened(place).path
-    if is_google(path) and adapter is not None:
-        raise ConfigError(f"{path} is a TensorFlow checkpoint of Google's, which has no adapter.")
+    folder = open_folder(place)
+    path = folder.path
+    if adapter is not None and (is_google(path) or folder.base is not None):
+        raise ConfigError(f"{path} has no adapters of tasks, which are those of one model alone.")
     if is_google(path):
         from filbert.checkpoints import google
 
         return google.read(path)
-    from filbert.checkpoints import huggingface
+    from filbert.checkpoints import adapters, huggingface
 
-    return huggingface.read(place, adapter=adapter)
+    if folder.base is not None:
+        return adapters.read(folder)
+    return huggingface.read(folder, adapter=adapter)
 
 
 def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
@@ -182,9 +232,7 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
     Raises:
         FormatError: There is none in a known layout, or a file is damaged.
     """
-    from filbert.checkpoints.sentence_transformers import opened
-
-    folder = opened(place)
+    folder = open_folder(place).described
     if is_google(folder.path):
         from filbert.checkpoints.google import read_google_tokenizer
 
@@ -202,7 +250,7 @@ def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
     """Return the folder, or the prefix of the one TensorFlow checkpoint in it."""
     files = sorted(path.name for path in folder.iterdir())
     # In the oldest folders with a modules.json the encoder is in a subfolder.
-    has_config = "config.json" in files or "modules.json" in files
+    has_config = not {"config.json", "modules.json", ADAPTER_CONFIG}.isdisjoint(files)
     if has_config and any(p.fullmatch(file) for p in (SAFETENSORS, PICKLES) for file in files):
         return folder
     has_google = any(config in files for config in GOOGLE_CONFIGS)

@@ -154,11 +154,19 @@ class ModelFolder:
     Args:
         path: The folder, or the prefix of a TensorFlow checkpoint, which has no such files.
         route: A key of `routes`; None for the first.
+        base: Of an adapter the model that it changes.
     """
 
-    def __init__(self, path: Path, route: str | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, route: str | None = None, base: ModelFolder | None = None
+    ) -> None:
+        self.path, self.base = path, base
         self._route = route
+
+    @property
+    def described(self) -> ModelFolder:
+        """The folder with config.json and the tokenizer: the base's if an adapter has none."""
+        return self if self.base is None or self.config is not None else self.base
 
     @cached_property
     def _listed(self) -> Any:
@@ -259,7 +267,7 @@ def read_sentence_vectors(
         FormatError: An unsupported module, or a file that is damaged, unreadable or outside the
             folder.
     """
-    opened_folder = opened(place)
+    opened_folder = opened(place).described
     folder, modules = opened_folder.path, _modules(opened_folder)
     if not modules:
         return SentenceVectors()

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from filbert.checkpoints.families import ADAPTER_FILES
 from filbert.checkpoints.packed_weights import PACKED, Described, unpacked
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
@@ -31,7 +32,7 @@ _DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-_NAMES = ("model.safetensors", "pytorch_model.bin", PACKED)
+_NAMES = ("model.safetensors", "pytorch_model.bin", PACKED, *ADAPTER_FILES)
 # Tensors of a pickle may share memory, as tied weights do.
 _MAX_SHARING = 16
 # Unpickling takes two microseconds a byte. The pickle of 24 layers has 50,000 bytes.
@@ -282,7 +283,7 @@ def weight_files(folder: Path) -> list[Path]:
             return [index, *(folder / file for file in sorted(set(_shards(index).values())))]
     found = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
     raise FormatError(
-        f"{folder} has no weights: no {' or '.join(_NAMES)}, in one file or sharded "
+        f"{folder} has no weights: no {' or '.join(_NAMES[:-1])}, in one file or sharded "
         f"(found: {found}). Fetch or copy them there."
     )
 

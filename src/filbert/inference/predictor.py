@@ -14,7 +14,13 @@ import numpy as np
 from filbert.checkpoints import google
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model
 from filbert.checkpoints.onnx_folder import is_export, read_export
-from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.opening import (
+    find_model,
+    is_google,
+    open_folder,
+    read_checkpoint,
+    read_tokenizer,
+)
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     SentenceVectors,
@@ -146,7 +152,7 @@ class Predictor:
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
-        exported, opened = backend == "onnxruntime", ModelFolder(folder, route)
+        exported, opened = backend == "onnxruntime", open_folder(folder, route)
         checkpoint, tokenizer, vectors = _read_folder(opened, exported=exported)
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)

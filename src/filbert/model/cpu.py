@@ -69,7 +69,7 @@ def dense(rows_TK: Tensor, layer: nn.Module, activation: str | None = None) -> T
     """Compute activation(rows @ weight.T + bias), (T, N), by the fastest product.
 
     Without a gradient, a product on a CPU goes to oneDNN, which applies the activation while the
-    result is still in registers. An int8 or packed layer has its own product.
+    result is still in registers. An int8, packed or low-rank layer has its own product.
     """
     return cut(_dense(fill_up(rows_TK), layer, activation), len(rows_TK))
 
@@ -80,7 +80,7 @@ def linear(rows_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
 
 
 def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
-    if not isinstance(layer, nn.Linear):
+    if type(layer) is not nn.Linear:
         return layer(rows, activation)  # type: ignore[no-any-return]
     fused = (
         fuses(layer)

@@ -7,11 +7,13 @@ import re
 
 from torch import nn
 
+from filbert.checkpoints import adapters
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.errors import ConfigError
-from filbert.model.encoder import initialize
+from filbert.model.encoder import DENSE, initialize
 from filbert.model.heads import Model
+from filbert.model.low_rank import LowRankLinear
 from filbert.tasks.base import Task, TaskSpec, set_vector_head
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
@@ -160,6 +162,35 @@ def freeze(model: Trainable, asked: str | None) -> bool:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"--freeze {asked} leaves nothing to train.")
     return len(frozen) == len(encoder.layers) + 1
+
+
+def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
+    """Freeze the encoder without its pooler, and add low-rank adapters to its dense layers.
+
+    A and B are drawn from torch's default generator.
+
+    Args:
+        model: changed in place.
+        checkpoint: what it was built from.
+        rank: of the adapters.
+
+    Returns:
+        The checkpoint with the model's own tensors, which saves the memory of a second encoder.
+
+    Raises:
+        ConfigError: the model cannot be the base of an adapter.
+    """
+    adapters.check_base(checkpoint)
+    checkpoint = dataclasses.replace(checkpoint, tensors=dict(model.state_dict()))
+    for name, parameter in model.encoder.named_parameters():
+        if not name.startswith("pooler."):
+            parameter.requires_grad_(False)
+    for layer in model.encoder.layers:
+        for name in DENSE:
+            dense = getattr(layer, name)
+            rows = adapters.rows_of_parts(checkpoint, name, dense.out_features)
+            setattr(layer, name, LowRankLinear(dense, rank, rows))
+    return checkpoint
 
 
 def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:

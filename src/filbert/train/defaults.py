@@ -15,6 +15,8 @@ _SHARE_AT_EMBEDDINGS = 0.1
 # A model that was trained for its task, or for vectors, learns at one rate, so that it does not
 # forget: 2e-5 at width 768, the lowest of the BERT paper. A head over a frozen encoder: 5e-4.
 _TRAINED_TIMES_WIDTH, _FROZEN_TIMES_WIDTH = 2e-5 * 768, 5e-4 * 768
+# Low-rank adapters: 1e-3 at width 384, measured with MiniLM (docs/log.md).
+_LORA_TIMES_WIDTH = 1e-3 * 384
 # Fewer rows are trained on in batches of 16, more in batches of 32.
 _FEW_ROWS = 1_000
 # Optimizer steps that a new head gets at least, and rows for each of its outputs, within the bounds
@@ -47,6 +49,7 @@ def with_defaults(
     num_labels: int = 2,
     has_new_head: bool = True,
     is_frozen: bool = False,
+    is_lora: bool = False,
 ) -> TrainOptions:
     """Return options in which lr, layer decay, epochs and batch size are set.
 
@@ -58,6 +61,7 @@ def with_defaults(
         num_labels: Outputs of the head.
         has_new_head: Whether the head is drawn at random.
         is_frozen: Whether only pooler and head learn.
+        is_lora: Whether pooler, head and low-rank adapters learn.
     """
     batch_size = options.batch_size or (16 if num_rows < _FEW_ROWS else 32)
     epochs = options.epochs
@@ -67,7 +71,9 @@ def with_defaults(
         wanted = math.ceil(max(for_steps, for_labels, _FEWEST_EPOCHS))
         epochs = float(min(wanted, _MOST_EPOCHS))
     rate, decay = (_FROZEN_TIMES_WIDTH if is_frozen else _TRAINED_TIMES_WIDTH) / width, 1.0
-    if has_new_head and not is_frozen and options.lr is None:
+    if is_lora:
+        rate = _LORA_TIMES_WIDTH / width
+    elif has_new_head and not is_frozen and options.lr is None:
         rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)
         # The head is two steps above the top layer, see `rate_shares`.
         decay = round(_SHARE_AT_EMBEDDINGS ** (1 / (num_layers + 2)), 3)

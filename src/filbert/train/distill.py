@@ -122,7 +122,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                 results |= _comparison(pair)
                 seconds = time.perf_counter() - started
                 facts |= ended(outcome, results.pop("metrics"), seconds) | results
-                save(prepared, fitted, outcome, facts, folder)
+                save(prepared, fitted, outcome, model, facts, folder)
     return facts
 
 

@@ -147,14 +147,18 @@ class Parallel:
     ) -> None:
         """Load the output of `full_state`, of any kind of group; every rank has all of it.
 
+        Weights that do not learn may be left out.
+
         Raises:
-            KeyError: A weight is missing.
+            KeyError: A weight that learns is missing.
         """
         model = unwrapped(wrapped)
+        learned = {name for name, p in model.named_parameters() if p.requires_grad}
         with torch.no_grad():
             for name, target in model.state_dict().items():
-                assert weights[name].shape == target.shape, name
-                target.copy_(_like(target, weights[name]))
+                if name in learned or name in weights:
+                    assert weights[name].shape == target.shape, name
+                    target.copy_(_like(target, weights[name]))
         parameters = dict(model.named_parameters())
         optimizer.state.clear()
         for key, tensor in moments.items():

@@ -26,18 +26,19 @@ from filbert.data.loader import Loader
 from filbert.files import write_atomically, write_json
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
+from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import build, freeze, has_new_head, load_for_task
+from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, load_for_task
 from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
-from filbert.train.loop import Outcome, max_tokens_of, train
+from filbert.train.loop import Outcome, learned_weights, max_tokens_of, train
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
-from filbert.train.model_folder import save_model
+from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
@@ -120,7 +121,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         finished = already_finished(options.run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
-        loader = new_loader(prepared)
+        loader = new_loader(prepared, is_lora=options.model.lora is not None)
         train_options = prepared.options.train
         interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
         schedule = Schedule([Phase(loader)], train_options, interval=interval)
@@ -143,10 +144,14 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 else None,
             )
             if parallel.is_first:
+                learned = learned_weights(model, outcome.weights)
+                merge(model)
                 fitted, results = measure(prepared, outcome, model, folder)
                 seconds = time.perf_counter() - started
                 facts |= ended(outcome, results.pop("metrics"), seconds) | results
-                save(prepared, fitted, outcome, facts, folder)
+                save(prepared, fitted, outcome, model, facts, folder)
+                if options.model.lora is not None:
+                    save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
 
 
@@ -168,6 +173,8 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     )
     model = build(checkpoint, task, base.reinit_layers)
     is_frozen = freeze(model, options.train.freeze)
+    if base.lora is not None:
+        checkpoint = add_low_rank(model, checkpoint, base.lora)
     chosen = with_defaults(
         options.train,
         num_rows=len(rows["train"]),
@@ -176,6 +183,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         num_labels=task.spec.num_labels or 1,
         has_new_head=has_new_head(checkpoint, task),
         is_frozen=is_frozen,
+        is_lora=base.lora is not None,
     )
     options = replace(options, train=chosen)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
@@ -198,13 +206,13 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     )
 
 
-def new_loader(prepared: Prepared) -> Loader:
+def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
     """Return the batches of the training rows."""
     options = prepared.options
     return Loader(
         prepared.splits["train"].examples,
         batch_size=options.train.rows_per_step,
-        max_tokens=max_tokens_of(options.train, prepared.model.device),
+        max_tokens=max_tokens_of(options.train, prepared.model.device, is_lora=is_lora),
         seed=options.run.seed,
     )
 
@@ -411,7 +419,7 @@ def measure(
         say(line)
     losses: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
     if "dev" in splits:
-        weights = {name: outcome.weights[name] for name in model.state_dict()}
+        weights = model.state_dict()
         dev = splits["dev"]
         losses = precision_losses(
             prepared.checkpoint, weights, fitted, dev, metrics["dev"], model.device
@@ -446,13 +454,17 @@ def _write_predictions(
 
 
 def save(
-    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
+    prepared: Prepared,
+    task: Task,
+    outcome: Outcome,
+    model: Model,
+    run: dict[str, Any],
+    folder: Path,
 ) -> None:
     """Add the times of the run to run.json and write the model folder."""
     took = dict(prepared.took)
     took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
     run |= took
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
-    weights = {name: outcome.weights[name] for name in prepared.model.state_dict()}
     start = (prepared.tokenizer, prepared.checkpoint, task.spec.pooling)
-    save_model(folder / "model", weights, *start, recorded)
+    save_model(folder / "model", model.state_dict(), *start, recorded)

@@ -22,7 +22,7 @@ from filbert.model.cpu import all_memory_kept
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective
-from filbert.train.distributed import Parallel, Trainable
+from filbert.train.distributed import Parallel, Trainable, unwrapped
 from filbert.train.features import Features
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
@@ -56,6 +56,7 @@ class Outcome:
         cpu_seconds: CPU time of this rank in the same periods.
         clock_before: Seconds that earlier, interrupted processes of this run took.
         weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
+            Those that did not learn share the memory of a model on the CPU.
     """
 
     status: str
@@ -88,6 +89,7 @@ class _States:
             return
         weights, moments = self.parallel.full_state(self.wrapped, self.optimizer)
         if self.parallel.is_first:
+            weights = learned_weights(self.wrapped, weights)
             tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
             tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
             tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
@@ -147,10 +149,13 @@ class _Run:
     keep_best: bool
 
 
-def max_tokens_of(options: TrainOptions, device: torch.device) -> int:
-    """Tokens per micro-batch: the option, or the default of the device."""
+def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
+    """Tokens per micro-batch: the option, or the default of the device.
+
+    Without gradients and moments of the encoder most of the memory is that of the micro-batch.
+    """
     default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
-    return options.max_tokens or default
+    return options.max_tokens or (default // 8 if is_lora else default)
 
 
 @all_memory_kept()
@@ -361,12 +366,20 @@ def _evaluate(run: _Run, progress: Progress, loader: Batches) -> None:
         )
         run.log.say(f"dev has no {progress.metric}, so the best step {way}")
     if run.keep_best:
-        progress.offer(weights, metrics)
+        progress.offer(learned_weights(run.wrapped, weights), metrics)
+
+
+def learned_weights(wrapped: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that training changes; the others stay those that it started from."""
+    names = {n for n, p in unwrapped(wrapped).named_parameters() if p.requires_grad}
+    return {name: tensor for name, tensor in weights.items() if name in names}
 
 
 def _outcome(run: _Run, progress: Progress, clock_before: float) -> Outcome:
     is_chosen = progress.best_step > 0
-    weights = progress.best if is_chosen else run.parallel.full_state(run.wrapped)[0]
+    weights = run.parallel.full_state(run.wrapped)[0]
+    learned = learned_weights(run.wrapped, weights)
+    weights |= progress.best if is_chosen else {n: one.clone() for n, one in learned.items()}
     sign = -1 if progress.metric in FALLING else 1
     is_known = is_chosen and math.isfinite(progress.best_value)
     return Outcome(
@@ -380,7 +393,7 @@ def _outcome(run: _Run, progress: Progress, clock_before: float) -> Outcome:
         seconds=progress.seconds,
         cpu_seconds=progress.cpu_seconds,
         clock_before=clock_before,
-        weights={name: tensor.clone() for name, tensor in weights.items()},
+        weights=weights,
     )
 
 

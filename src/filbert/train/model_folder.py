@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +12,15 @@ from typing import Any
 
 from torch import Tensor
 
-from filbert.checkpoints import huggingface
+from filbert.checkpoints import adapters, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.files import read_json, replace_folder, write_atomically, write_json
+from filbert.files import read_json, replace_folder, sha256_of, write_atomically, write_json
 from filbert.model.config import EncoderConfig
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.card import card
+from filbert.train.options import BaseModelOptions
 
 
 @contextmanager
@@ -69,6 +71,28 @@ def save_model(
                 "last" if is_last else pooling, max_length=provenance["max_length"]
             )
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+
+
+def save_adapter(
+    run: Path, learned: dict[str, Tensor], checkpoint: Checkpoint, base: BaseModelOptions
+) -> None:
+    """Write the adapter of a run next to its model folder, in PEFT's layout.
+
+    Except for weights and card it is a copy of the model folder: with labels, task and tokenizer.
+
+    Args:
+        run: The run folder.
+        learned: The tensors that learned, by the names of Model.state_dict().
+        checkpoint: The model whose layers were adapted.
+        base: Its name, and the rank.
+    """
+    assert base.lora is not None
+    unlike = shutil.ignore_patterns("*.safetensors*", "README.md")
+    with replace_folder(run / "adapter") as new:
+        shutil.copytree(run / "model", new, ignore=unlike, dirs_exist_ok=True)
+        adapters.write(new, checkpoint, learned, rank=base.lora, name=base.name)
+        files = {n: {"sha256": sha256_of(new / n)} for n in ("config.json", *adapters.FILES)}
+        write_json(new / "filbert.json", read_json(new / "filbert.json") | {"files": files})
 
 
 def save_pretrained(

@@ -242,6 +242,8 @@ class BaseModelOptions:
         reinit_layers: initialise this many of the top layers, and the pooler, at random.
         new_head: initialise the head at random even if the model has one that was trained for the
             same task and labels.
+        lora: freeze the encoder, and train low-rank additions of this rank to its dense layers,
+            such as 16; the run folder also has them alone, as `adapter/` in PEFT's layout.
     """
 
     name: str = field(metadata={"flat": "model"})
@@ -249,9 +251,16 @@ class BaseModelOptions:
     keep_layers: str | None = None
     reinit_layers: int = 0
     new_head: bool = False
+    lora: int | None = None
 
     def __post_init__(self) -> None:
         check_range(self, ("reinit_layers",), "not be negative", lambda value: value >= 0)
+        check_range(self, ("lora",), "be above zero", lambda value: value > 0)
+        if self.lora and (self.causal or self.keep_layers or self.reinit_layers):
+            raise ConfigError(
+                "lora trains additions to a model that stays as it is; leave out causal, "
+                "keep_layers and reinit_layers."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +271,7 @@ class TrainOptions:
         batch_size: rows per optimizer step, over all processes; 16 or 32 by the number of training
             rows when not given.
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
-            given.
+            given, with `lora` an eighth of it.
         lr: peak learning rate; by the width of the model when not given: of a new head 1e-3 for
             MiniLM and 1e-4 for BERT-base, of a head that was trained before 4e-5 and 2e-5.
         epochs: passes over the training rows (a fraction is allowed); 3 to 50 when not given, for
@@ -433,6 +442,8 @@ class FinetuneOptions:
         train = self.train
         if not self.data.has_dev and (train.metric or train.patience or train.eval_every):
             raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
+        if self.model.lora and train.freeze:
+            raise ConfigError("lora freezes the whole encoder; leave out freeze.")
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:

@@ -163,8 +163,8 @@ def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) ->
 
 def _check_space(out: Path, model: Mapping[str, Any], *, saves: bool) -> None:
     """Refuse a run whose model and first saved state do not fit on the disk."""
-    # float32; a state has the weights, the best ones, and two moments of the trained ones.
-    states = 2 * model["parameters"] + 2 * model["trained"] if saves else 0
+    # float32; a state has the trained weights, the best ones, and two moments of each.
+    states = 4 * model["trained"] if saves else 0
     needed = 4 * (model["parameters"] + states)
     folder = next(path for path in out.absolute().parents if path.exists())
     free = shutil.disk_usage(folder).free

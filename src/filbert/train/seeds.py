@@ -24,7 +24,7 @@ from filbert.train.progress import FALLING
 from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 
 # What the folder of the kept run gives to the run's own folder.
-_TAKEN = ("model", "metrics.jsonl", "predictions")
+_TAKEN = ("model", "adapter", "metrics.jsonl", "predictions")
 
 Runs = dict[str, dict[str, Any]]
 
