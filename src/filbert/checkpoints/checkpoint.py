@@ -90,15 +90,17 @@ class Checkpoint:
             raise ValueError(f"missing, unexpected or mis-shaped tensors: {', '.join(odd)}")
         return model
 
-    def build(self, *, dtype: torch.dtype = torch.float32) -> Model:
+    def build(self, *, dtype: torch.dtype = torch.float32, copy: bool = True) -> Model:
         """Build the model in eval mode, with its own copy of the tensors in `dtype`.
+
+        Without `copy` it shares the tensors that are in `dtype` already, so nothing may change it.
 
         Raises:
             ValueError: As `check`.
         """
         model = self.check()
         copies = {
-            name: tensor.detach().to("cpu", dtype, copy=True)
+            name: tensor.detach().to("cpu", dtype, copy=copy)
             for name, tensor in self.tensors.items()
         }
         model.load_state_dict(copies, strict=True, assign=True)

@@ -37,8 +37,10 @@ def built(
         ConfigError: int8 on a GPU, or of a model without such layers.
         FormatError: filbert.json notes layers that the model does not have.
     """
-    model = checkpoint.build(dtype=precision.dtype).to(device)
-    if precision.name == "int8":
+    is_int8 = precision.name == "int8"
+    # An int8 model shares nothing with the one that it is made from.
+    model = checkpoint.build(dtype=precision.dtype, copy=not is_int8).to(device)
+    if is_int8:
         model = quantized(model, keep=float_layers(checkpoint, model))
     if packed:
         pack_layers(model)
