@@ -911,6 +911,20 @@ def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path:
         assert difference(given(checkpoint.build(), packed(batch)), [wanted]) < TOLERANCE
 
 
+@pytest.mark.parametrize("family", ["deberta-v2", "xlnet"])
+def test_a_model_that_computed_in_bf16_computes_the_same_in_float32_after_it(
+    family: str, root: Path
+) -> None:
+    """Vectors of distances are kept between batches."""
+    model, folder = judge_and_folder(family, None, root)
+    batch = batch_of(family)
+    ours, wanted = huggingface.read(folder).build(), judged(model, None, batch)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        rounded = ours(packed(batch)).float()
+    assert 1e-5 < difference([rounded], wanted) < 0.1
+    assert difference(given(ours, packed(batch)), wanted) < TOLERANCE
+
+
 def test_a_long_text_of_xlnet_equals_transformers(root: Path) -> None:
     """On a CPU it has another product of its own, without a gradient."""
     model, folder = judge_and_folder("xlnet", "sequence", root)

@@ -248,8 +248,10 @@ class Layer(nn.Module):
         assert plan.scale is not None
         if torch.is_grad_enabled():
             return self._position_vectors(*plan.position_rows, plan.scale)
-        # For the same embeddings and weights they are the same in every batch.
-        state = (id(plan.position_rows[0]), *weights_state(self.relative or self.qkv))
+        # For the same embeddings, weights and dtype of products they are the same in every batch.
+        rows = plan.position_rows[0]
+        is_cast = torch.is_autocast_enabled(rows.device.type)
+        state = (id(rows), is_cast, *weights_state(self.relative or self.qkv))
         if self._kept is None or self._kept[0] != state:
             self._kept = (state, self._position_vectors(*plan.position_rows, plan.scale))
         return self._kept[1]
