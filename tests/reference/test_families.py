@@ -19,6 +19,7 @@ from filbert.batch import PackedBatch
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.errors import ConfigError, FormatError
+from filbert.inference.int8 import quantized
 from filbert.model.heads import Model
 from filbert.text.tokenizer import Tokenizer
 
@@ -912,9 +913,7 @@ def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path:
 
 
 @pytest.mark.parametrize("family", ["deberta-v2", "xlnet"])
-def test_a_model_that_computed_in_bf16_computes_the_same_in_float32_after_it(
-    family: str, root: Path
-) -> None:
+def test_models_compute_in_bf16_and_int8_and_in_float32_after_it(family: str, root: Path) -> None:
     """Vectors of distances are kept between batches."""
     model, folder = judge_and_folder(family, None, root)
     batch = batch_of(family)
@@ -922,6 +921,10 @@ def test_a_model_that_computed_in_bf16_computes_the_same_in_float32_after_it(
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         rounded = ours(packed(batch)).float()
     assert 1e-5 < difference([rounded], wanted) < 0.1
+    for other in (quantized(ours), huggingface.read(folder).build(dtype=torch.bfloat16)):
+        with torch.no_grad():
+            rounded = other(packed(batch)).float()
+        assert 1e-5 < difference([rounded], wanted) < 0.1
     assert difference(given(ours, packed(batch)), wanted) < TOLERANCE
 
 

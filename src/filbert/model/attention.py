@@ -571,7 +571,8 @@ def attend(
         qkv_T3AD = rotate(qkv_T3AD, plan.angles)
     if not rate and vectors is None and plan.bias_AP is None and _has_kernel(qkv_T3AD):
         return _by_kernel(qkv_T3AD, plan)
-    tables = tuple(table for table in vectors or () if table is not None)
+    # Int8 layers give bf16 queries in models of float32.
+    tables = [table.to(qkv_T3AD.dtype) for table in vectors or () if table is not None]
     inputs: tuple[Any, ...] = (qkv_T3AD, plan, rate, plan.bias_AP, *tables)
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
         return cast("Tensor", _GroupedAttention.apply(*inputs))  # type: ignore[no-untyped-call]
