@@ -20,7 +20,7 @@ from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.evaluation import evaluate_model
 from filbert.serve.app import load_app
-from filbert.serve.settings import Batching, Operation, Settings
+from filbert.serve.settings import ModelSettings, Settings
 from filbert.text.tokenizer import Tokenizer
 
 QUESTION, CONTEXT = "he", "the film was good and the play was bad"
@@ -100,12 +100,7 @@ def test_the_commands_take_a_threshold(model, rows, null_score, capsys):
 
 
 def test_a_server_takes_a_threshold(model):
-    app = load_app(
-        {"qa": str(model)},
-        Settings(),
-        batching=Batching(),
-        operation=Operation(null_threshold=-1.5),
-    )
+    app = load_app({"qa": str(model)}, Settings(), ModelSettings(null_threshold=-1.5))
     with running(app) as address:
         asked = {"question": QUESTION, "context": CONTEXT}
         assert httpx.post(f"{address}/answer", json=asked).json()["answer"] == ""

@@ -22,7 +22,7 @@ from filbert.inference.predictor import Predictor
 from filbert.serve.app import make_app
 from filbert.serve.engine import Engine, Engines
 from filbert.serve.metrics import Metrics
-from filbert.serve.settings import Batching, Settings
+from filbert.serve.settings import ModelSettings, Settings
 from filbert.text.tokenizer import Tokenizer
 
 HEADS: dict[str, tuple[str | None, tuple[str, ...] | None, str | None]] = {
@@ -81,13 +81,13 @@ def serve(predictors: dict[str, Predictor]) -> Serve:
     @contextmanager
     def make(
         *names: str,
-        batching: Batching | None = None,
+        model_settings: ModelSettings | None = None,
         others: Mapping[str, Predictor] = MappingProxyType({}),
         **settings: Any,
     ) -> Iterator[Any]:
         metrics, known = Metrics(), predictors | dict(others)
         engines = Engines(
-            {n: Engine(n, known[n], batching=batching, metrics=metrics) for n in names}
+            {n: Engine(n, known[n], settings=model_settings, metrics=metrics) for n in names}
         )
         app = make_app(engines, Settings(**settings), metrics)
         with running(app) as address, httpx.Client(base_url=address, timeout=20) as client:

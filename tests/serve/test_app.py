@@ -19,16 +19,14 @@ from filbert.inference.predictor import Predictor
 from filbert.onnx_export import export_onnx
 from filbert.serve.app import check_address, load_app
 from filbert.serve.logs import JsonLines, WithoutQueries
-from filbert.serve.settings import Batching, Operation, Settings, named_models
+from filbert.serve.settings import ModelSettings, Settings, named_models
 
 SENTENCE = "the film was very good"
 
 
-def load(model, *, batching: Batching | None = None, **operation):
+def load(model, **settings):
     """The application over one model, and its engine."""
-    batching = batching or Batching()
-    options = {"batching": batching, "operation": Operation(**operation)}
-    app = load_app({"one": str(model)}, Settings(), **options)
+    app = load_app({"one": str(model)}, Settings(), ModelSettings(**settings))
     return app, app.state.engines["one"]
 
 
@@ -100,10 +98,10 @@ def test_int8_that_was_never_compared_with_float32_is_logged(
 ):
     warning = "not compared with float32 on labelled rows: filbert convert --to int8"
 
-    def logged(model=unmeasured_model, **operation) -> str:
+    def logged(model=unmeasured_model, **settings) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="filbert.serve.app"):
-            load(model, **operation)
+            load(model, **settings)
         return caplog.text
 
     assert warning in logged(precision="int8")

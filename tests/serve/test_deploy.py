@@ -24,7 +24,7 @@ def options_of(words: list[str]) -> tuple[list[str], dict[str, object]]:
     given = bound.arguments
     return list(given.get("models", ())), {
         name: value
-        for group in ("settings", "batching", "operation")
+        for group in ("settings", "model_settings")
         if group in given
         for name, value in vars(given[group]).items()
     }

@@ -23,7 +23,7 @@ from filbert.serve.schema import (
     PredictRequest,
     SimilarityRequest,
 )
-from filbert.serve.settings import KEYS_VARIABLE, Batching, Settings
+from filbert.serve.settings import KEYS_VARIABLE, ModelSettings, Settings
 
 ASK = {"inputs": "the film was good"}
 
@@ -154,7 +154,7 @@ def test_too_many_and_too_long_inputs_get_413(serve, monkeypatch):
 
 def test_a_text_of_too_many_tokens_gets_413_where_all_of_it_is_read(serve):
     words = ["film"] * 200
-    with serve("words", "vectors", batching=Batching(max_input_tokens=100)) as small:
+    with serve("words", "vectors", model_settings=ModelSettings(max_input_tokens=100)) as small:
         answer = small.post("/tag", json={"inputs": ["a", words]})
         assert "Input 1 has" in refused(answer, 413, "Validation")
         assert small.post("/tag", json={"inputs": [words[:50]] * 9}).status_code == 200
@@ -234,6 +234,9 @@ def test_a_key_file_that_cannot_be_meant_is_refused_without_showing_a_key(tmp_pa
         assert "blank\n" not in str(caught.value) and "short" not in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         Settings(api_keys=str(tmp_path / "none")).bearer_keys()
+    path.write_bytes(b"latin-key-\xfc\n")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        Settings(api_keys=str(path)).bearer_keys()
     monkeypatch.setenv(KEYS_VARIABLE, "one-key-1, two-key-2")
     assert Settings().bearer_keys() == ("one-key-1", "two-key-2")
 
@@ -296,10 +299,10 @@ def test_an_answer_that_takes_too_long_is_503(serve, predictors, monkeypatch):
 
 
 def test_the_work_of_a_client_that_leaves_is_dropped(serve, predictors, monkeypatch):
-    batching = Batching(max_batch_tokens=16)
+    model_settings = ModelSettings(max_batch_tokens=16)
     body = json.dumps({"inputs": ["the film was good"] * 20}).encode()
     head = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-    with serve("vectors", batching=batching) as server:
+    with serve("vectors", model_settings=model_settings) as server:
         held = Held(predictors["vectors"], monkeypatch)
         connection = raw(server, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert held.entered.wait(20)

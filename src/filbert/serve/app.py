@@ -35,7 +35,7 @@ from filbert.serve.logs import log_config
 from filbert.serve.metrics import FOLDER_VARIABLE, Metrics
 from filbert.serve.queries import query_of
 from filbert.serve.routes import about, openai, own, tei
-from filbert.serve.settings import Batching, Operation, Settings
+from filbert.serve.settings import ModelSettings, Settings
 
 log = logging.getLogger(__name__)
 
@@ -112,30 +112,29 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
 
 
 def load_app(
-    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
+    models: Mapping[str, str], settings: Settings, model_settings: ModelSettings
 ) -> FastAPI:
     """Load the models, run each once, and make the application.
 
     Args:
         models: Folders, built-in names or Hub ids, by name.
-        settings: Access and limits.
-        batching: How batches are formed.
-        operation: How the models are loaded.
+        settings: Processes, access and limits.
+        model_settings: How the models are loaded and batches are formed.
 
     Raises:
         InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
     """
-    torch.set_num_threads(max(1, torch.get_num_threads() // operation.workers))
+    torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
     metrics, engines = Metrics(), Engines()
     for name, model in models.items():
-        predictor = Predictor.load(model, packed=True, **operation.loading)
+        predictor = Predictor.load(model, packed=True, **model_settings.loading)
         predictor.warm_up()
         query = query_of(predictor, "health")
         if not all(query.outputs(query.prepare([(0, "")]).examples)):
             raise FormatError(
                 f"{model} gives numbers that are not finite. Its weights are damaged."
             )
-        engines[name] = Engine(name, predictor, batching=batching, metrics=metrics)
+        engines[name] = Engine(name, predictor, settings=model_settings, metrics=metrics)
         log.info("%s", _description(engines[name]))
     return make_app(engines, settings, metrics)
 
@@ -150,9 +149,7 @@ def _description(engine: Engine) -> str:
     )
 
 
-def run(
-    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
-) -> None:
+def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSettings) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish the running requests.
 
     Raises:
@@ -166,18 +163,17 @@ def run(
     options = _uvicorn_options(settings)
     # uvicorn raises the signal again after the last answer; also while models are loaded.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    if operation.workers == 1:
+    if settings.workers == 1:
         logging.config.dictConfig(options["log_config"])
-        app = load_app(models, settings, batching=batching, operation=operation)
+        app = load_app(models, settings, model_settings)
         uvicorn.Server(uvicorn.Config(app, **options)).run()
         return
     with tempfile.TemporaryDirectory(prefix="filbert-serve-") as folder:
         os.environ[FOLDER_VARIABLE] = folder
-        os.environ[_OPTIONS_VARIABLE] = json.dumps(
-            [dict(models), asdict(settings), asdict(batching), asdict(operation)]
-        )
+        options_of_all = [dict(models), asdict(settings), asdict(model_settings)]
+        os.environ[_OPTIONS_VARIABLE] = json.dumps(options_of_all)
         factory = "filbert.serve.app:app_from_environment"
-        uvicorn.run(factory, factory=True, workers=operation.workers, **options)
+        uvicorn.run(factory, factory=True, workers=settings.workers, **options)
         error = Path(folder, _ERROR_FILE)
         if error.exists():
             raise FormatError(error.read_text(encoding="utf-8"))
@@ -185,14 +181,9 @@ def run(
 
 def app_from_environment() -> FastAPI:
     """The application of a worker process. Its parent reports why it could not be made."""
-    models, settings, batching, operation = json.loads(os.environ[_OPTIONS_VARIABLE])
+    models, settings, model_settings = json.loads(os.environ[_OPTIONS_VARIABLE])
     try:
-        return load_app(
-            models,
-            Settings(**settings),
-            batching=Batching(**batching),
-            operation=Operation(**operation),
-        )
+        return load_app(models, Settings(**settings), ModelSettings(**model_settings))
     except FilbertError as error:
         path = Path(os.environ[FOLDER_VARIABLE], _ERROR_FILE)
         path.write_text(str(error), encoding="utf-8")

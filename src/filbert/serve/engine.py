@@ -34,7 +34,7 @@ from filbert.serve.queries import (
     query_of,
 )
 from filbert.serve.queue import Queue, RequestQueue
-from filbert.serve.settings import Batching
+from filbert.serve.settings import ModelSettings
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class Engine:
     Args:
         name: The model's name in requests.
         predictor: The model.
-        batching: How batches are formed, and how much is accepted.
+        settings: How batches are formed, and how much is accepted.
         metrics: Where work is counted.
 
     Attributes:
@@ -191,11 +191,11 @@ class Engine:
         name: str,
         predictor: Predictor,
         *,
-        batching: Batching | None = None,
+        settings: ModelSettings | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.name = name
-        self._limits = batching or Batching()
+        self._limits = settings or ModelSettings()
         self._metrics = metrics or Metrics()
         usual = predictor.max_tokens
         if predictor.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Options of `filbert serve`: the fields of these three classes are its flags."""
+"""Options of `filbert serve`: the fields of these two classes are its flags."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ _SHORTEST_KEY = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Address, access and limits of requests.
+    """Address, processes, access and limits of requests.
 
     Attributes:
         host: address to listen on; 127.0.0.1 is reached from this machine only, 0.0.0.0 from
             everywhere.
         port: port to listen on; 0 takes a free one.
+        workers: processes that share the port; each loads the models and gets its share of the
+            cores.
         max_body_bytes: largest request body; a larger one gets 413 before it is read.
         max_inputs: most texts (or pairs, documents) in one request, at most 20,000; more get 413.
         auto_truncate: cut texts that are too long for a model when the request does not say what to
@@ -46,6 +48,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8080
+    workers: int = 1
     max_body_bytes: int = 2_000_000
     max_inputs: int = 10_000
     auto_truncate: bool = True
@@ -62,7 +65,7 @@ class Settings:
         Raises:
             ConfigError: A number is out of range.
         """
-        counts = ("max_body_bytes", "max_inputs", "max_concurrent_requests")
+        counts = ("workers", "max_body_bytes", "max_inputs", "max_concurrent_requests")
         check_range(self, ("port",), "be in 0..65535", lambda n: 0 <= n <= 65535)
         check_range(self, counts, "be at least 1", lambda n: n >= 1)
         check_range(self, ("max_inputs",), f"be at most {MAX_LIST}", lambda n: n <= MAX_LIST)
@@ -93,8 +96,11 @@ class Settings:
         """
         if self.api_keys is not None:
             source = f"--api-keys {self.api_keys}"
-            with unreadable_as(ConfigError):
-                text = Path(self.api_keys).read_text(encoding="utf-8", errors="replace")
+            try:
+                with unreadable_as(ConfigError):
+                    text = Path(self.api_keys).read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise ConfigError(f"{source} is not UTF-8. Save it as a text file.") from error
             entries = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         elif KEYS_VARIABLE in os.environ:
             source, entries = KEYS_VARIABLE, os.environ[KEYS_VARIABLE].split(",")
@@ -113,10 +119,16 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batching:
-    """How an engine forms batches, and how much work it accepts.
+class ModelSettings:
+    """How models are loaded, how their batches are formed, and how much work they accept.
 
     Attributes:
+        precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
+        backend: torch, or onnxruntime for folders written by filbert export.
+        device: cpu, cuda, ...; the first GPU if there is one.
+        max_length: cut texts to this many tokens; each model's own limit when not given.
+        null_threshold: for question answering: the answer is "" if the null score is above the best
+            answer's by more than this. When not given, the threshold stored with the model.
         max_batch_tokens: tokens at which a batch is closed and run; the device's usual number when
             not given (at most 2,048 on a CPU).
         max_wait_ms: longest time in milliseconds that a batch waits for further requests; 0 never
@@ -127,6 +139,11 @@ class Batching:
             /answer and /tag; more get 413. Other routes cut the text and report it.
     """
 
+    precision: str = "float32"
+    backend: str = "torch"
+    device: str | None = None
+    max_length: int | None = None
+    null_threshold: float | None = None
     max_batch_tokens: int | None = None
     max_wait_ms: float = 10.0
     max_queue_tokens: int = 1_000_000
@@ -142,41 +159,11 @@ class Batching:
         check_range(self, counts, "be at least 1", lambda n: n >= 1)
         check_range(self, ("max_wait_ms",), "be at least 0", lambda n: 0 <= n < float("inf"))
 
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """How the processes run, and how models are loaded.
-
-    Attributes:
-        workers: processes that share the port; each loads the models and gets its share of the
-            cores.
-        precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
-        backend: torch, or onnxruntime for folders written by filbert export.
-        device: cpu, cuda, ...; the first GPU if there is one.
-        max_length: cut texts to this many tokens; each model's own limit when not given.
-        null_threshold: for question answering: the answer is "" if the null score is above the best
-            answer's by more than this. When not given, the threshold stored with the model.
-    """
-
-    workers: int = 1
-    precision: str = "float32"
-    backend: str = "torch"
-    device: str | None = None
-    max_length: int | None = None
-    null_threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        """Check the number of workers.
-
-        Raises:
-            ConfigError: It is below 1.
-        """
-        check_range(self, ("workers",), "be at least 1", lambda n: n >= 1)
-
     @property
     def loading(self) -> dict[str, Any]:
         """Keyword arguments of `Predictor.load`."""
-        return {name: value for name, value in vars(self).items() if name != "workers"}
+        names = ("precision", "backend", "device", "max_length", "null_threshold")
+        return {name: getattr(self, name) for name in names}
 
 
 def named_models(models: Sequence[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
 from filbert.serve.metrics import Metrics
-from filbert.serve.settings import Batching
+from filbert.serve.settings import ModelSettings
 
 WORDS = ["the", "a", "film", "was", "not", "very", "good", "bad", "and", "he", "playing"]
 
@@ -54,7 +54,7 @@ def _with_engine(
     counts = counts or Counts()
 
     async def run() -> None:
-        engine = Engine("tiny", predictor, batching=Batching(**batching), metrics=counts)
+        engine = Engine("tiny", predictor, settings=ModelSettings(**batching), metrics=counts)
         engine.start()
         try:
             await asyncio.wait_for(story(engine), 60)
