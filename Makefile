@@ -46,7 +46,7 @@ test-slow: $(VENV)/.dev
 
 # Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
 test-ray: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet "ray[data]>=2.60"
+	$(BIN)/python -m pip install --quiet "ray>=2.60"
 	$(BIN)/python -m pytest tests/cli/test_bulk_ray.py
 
 # infinity-emb cannot live beside our transformers, so it gets an environment of its own.

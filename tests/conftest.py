@@ -18,10 +18,15 @@ import torch
 import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.data.columns import ColumnNames
+from filbert.data.records import Row
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
-from filbert.report import canvas
+from filbert.report import plots
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 from filbert.text.learning import LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 
@@ -93,27 +98,27 @@ _UNDRAWN = {
     "plain_logarithm": lambda *_: None,
     "save": lambda _, path: path.write_bytes(b"\x89PNG"),
 }
-_DRAWN = {name: getattr(canvas, name) for name in _UNDRAWN}
+_DRAWN = {name: getattr(plots, name) for name in _UNDRAWN}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_plots() -> Iterator[None]:
     """Plots are empty files: they take three quarters of a small run, and tests/report draws."""
-    with mock.patch.multiple(canvas, **_UNDRAWN):
+    with mock.patch.multiple(plots, **_UNDRAWN):
         yield
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Iterator[None]:
     """Plots are drawn in this file."""
-    with mock.patch.multiple(canvas, **_DRAWN):
+    with mock.patch.multiple(plots, **_DRAWN):
         yield
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots are empty files in a test of tests/report, too."""
-    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    monkeypatch.setattr("filbert.report.plots.save", lambda _, path: path.write_bytes(b"\x89PNG"))
 
 
 @pytest.fixture(scope="session")
@@ -255,6 +260,23 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, (name, count) in enumerate({"train": 256, "dev": 64, "test": 64}.items()):
         write_csv(folder / f"{name}.csv", film_rows(count, seed))
     return folder
+
+
+@pytest.fixture(scope="session")
+def film_splits(films: Path) -> dict[str, list[Row]]:
+    """Its labelled rows, by split."""
+    task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
+    return {
+        name: list(read_task_rows(task, films / f"{name}.csv", ColumnNames()))
+        for name in ("train", "dev", "test")
+    }
+
+
+@pytest.fixture(scope="session")
+def film_task(film_splits: dict[str, list[Row]]) -> Classification:
+    """Their task, which knows the labels."""
+    options = TaskOptions(positive="pos")
+    return Classification.from_options(options, ColumnNames()).fit(film_splits["train"])
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import torch
 
 import filbert
 from filbert.batch import pack
-from filbert.inference.fill import sequences_around
+from filbert.inference.fill import fill_masks, sequences_around
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import DiscriminatorHead
 from filbert.text.masks import Piece, piece_of
@@ -78,7 +78,7 @@ def test_a_list_of_texts_gets_a_list_in_order_and_one_text_one_answer(model):
             assert given["candidates"][0][0]["score"] == pytest.approx(
                 alone["candidates"][0][0]["score"], abs=1e-6
             )
-    assert list(model.fill_texts(iter(texts[:3]), top=2)) == model.fill(texts[:3], top=2)
+    assert list(fill_masks(model, iter(texts[:3]), top=2)) == model.fill(texts[:3], top=2)
     assert model.fill([]) == []
 
 

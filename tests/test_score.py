@@ -12,6 +12,7 @@ import torch
 import filbert
 from filbert.batch import pack
 from filbert.inference.predictor import Predictor
+from filbert.inference.score import score_texts
 
 TEXTS = ["the film was very good .", "He played, 2 times", "", "zebra film"]
 
@@ -75,7 +76,7 @@ def test_batches_and_chunks_change_nothing_and_their_share_is_told(model, monkey
     monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 10)
     shares = []
     narrow = Predictor(model.model, model.tokenizer, max_tokens=16)
-    answers = list(narrow.score_texts(texts, on_share=lambda *told: shares.append(told)))
+    answers = list(score_texts(narrow, texts, on_share=lambda *told: shares.append(told)))
     handle.remove()
     assert [answer["pll"] for answer in answers] == pytest.approx(whole, abs=1e-5)
     assert sum(rows) == sum(answer["num_scored"] for answer in answers), "only masks are projected"
@@ -100,9 +101,9 @@ def test_models_that_guess_no_words_are_refused_before_a_text_is_read(
     model, tiny_model, monkeypatch
 ):
     with pytest.raises(filbert.ConfigError, match="no masked-LM head"):
-        Predictor.load(tiny_model, device="cpu").score_texts(["film"])
+        Predictor.load(tiny_model, device="cpu").score(["film"])
     monkeypatch.setattr(model.tokenizer, "mask_id", None)
     with pytest.raises(filbert.FormatError, match="no mask token"):
-        model.score_texts(["film"])
+        model.score(["film"])
     with pytest.raises(filbert.FormatError, match="no mask token"):
         model.score("film")

@@ -82,11 +82,12 @@ def test_nothing_is_fetched_that_is_not_read(published: list[str], fetched: int)
     assert not set(chosen) & {"pytorch_model.bin"} or "model.safetensors" not in published
 
 
-def test_a_tokenizer_alone_fetches_no_weights(server: Any) -> None:
+def test_a_tokenizer_alone_fetches_no_weights(server: Any, capfd: Any) -> None:
     server.add("owner/name", SMALL | WEIGHTS)
     folder = find_model("owner/name", tokenizer_only=True)
     assert names(folder) == set(SMALL)
     assert names(find_model("owner/name")) == set(SMALL | WEIGHTS)
+    assert "%" not in capfd.readouterr().err, "a progress bar is for a terminal"
 
 
 def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) -> None:

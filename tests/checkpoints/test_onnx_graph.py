@@ -12,7 +12,8 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
-from onnx import numpy_helper
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 
 from filbert.batch import pack
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, meta_model, with_new_head
@@ -21,7 +22,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
 from filbert.checkpoints.onnx_graph import build_graph
 from filbert.checkpoints.sentence_transformers import SentenceVectors
-from filbert.inference.onnx_session import SessionModel, integer_product
+from filbert.inference.onnx_session import SessionModel
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
 from filbert.model.pooling import ACTIVATIONS, VectorModule, pool
@@ -275,6 +276,23 @@ def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
     # Rows span about 6 standard deviations in 255 steps, weights 5 in 127: rounding adds about
     # 1.3 % a product, 5 % in 15 products. The largest of 18 errors is about three times that.
     assert 0 < float((found - exact).abs().max()) < 0.15 * float(exact.abs().max())
+
+
+def integer_product(codes_TK: np.ndarray, weight_KN: np.ndarray) -> np.ndarray:
+    """Multiply uint8 codes by an int8 weight in onnxruntime: int32 (T, N), as int8 exports do."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["codes", "weight"], ["sums"])],
+        "product",
+        [helper.make_tensor_value_info("codes", TensorProto.UINT8, codes_TK.shape)],
+        [helper.make_tensor_value_info("sums", TensorProto.INT32, None)],
+        [numpy_helper.from_array(weight_KN, "weight")],
+    )
+    opset = helper.make_opsetid("", 20)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"codes": codes_TK})[0]
 
 
 def test_int8_products_of_extreme_values_are_exact_on_every_cpu():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -12,7 +11,6 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
-from filbert.inference import onnx_session
 from filbert.inference.onnx_session import Session, sharing_cores
 from filbert.onnx_export import export_onnx
 
@@ -24,22 +22,6 @@ def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="filbert.inference.onnx_session"):
         filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
     assert "was exported in int8 and computes in it" in caplog.text
-
-
-@pytest.mark.parametrize("saturates", [True, False])
-def test_an_older_int8_export_is_reported_where_products_saturate(
-    saturates, film_run, tmp_path, caplog, monkeypatch
-):
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturates)
-    export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
-    filbert.load(tmp_path / "out", backend="onnxruntime")
-    assert "saturate" not in caplog.text
-    path = tmp_path / "out" / "filbert.json"
-    story = json.loads(path.read_text())
-    del story["onnx"]["exact_products"]
-    path.write_text(json.dumps(story))
-    filbert.load(tmp_path / "out", backend="onnxruntime")
-    assert caplog.text.count("Export the model again") == saturates
 
 
 def test_torch_leaves_the_cores_to_the_session_while_it_works(film_run, tmp_path, monkeypatch):

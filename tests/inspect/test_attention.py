@@ -19,7 +19,6 @@ from filbert.inspect.attention import (
     attention_and_vectors,
     attention_maps,
     check_head,
-    number_words,
     readable_tokens,
     view_text,
     words_of,
@@ -258,21 +257,21 @@ def unparted() -> Tokenizer:
 def pieces_by_word(tokenizer: Tokenizer, text: str | tuple[str, str]) -> list[str]:
     texts = (text,) if isinstance(text, str) else text
     (encoding,) = tokenizer.encode([text], with_offsets=True)
-    own = number_words(encoding, texts)
     tokens = tokenizer.tokens(encoding.input_ids)
-    found: dict[tuple[int, int], list[str]] = {}
-    for token, side, word in zip(tokens, own.sequence, own.words, strict=True):
-        assert (side < 0) == (word < 0)
-        if side >= 0:
-            found.setdefault((side, word), []).append(token)
-    return [" ".join(own) for own in found.values()]
+    words = words_of(encoding, texts, tokenizer)
+    assert [row for word in words for row in word.rows] == list(range(len(tokens)))
+    return [" ".join(tokens[row] for row in word.rows) for word in words if word.side >= 0]
 
 
 def test_word_pieces_keep_the_words_of_their_own_splitting_step(tiny):
     for text in (TEXT, ("good, he", "played")):
         (encoding,) = tiny.encode([text], with_offsets=True)
         texts = (text,) if isinstance(text, str) else text
-        np.testing.assert_array_equal(number_words(encoding, texts).words, encoding.words)
+        for word in words_of(encoding, texts, tiny):
+            rows = list(word.rows)
+            if word.side >= 0:
+                own = (encoding.words == encoding.words[rows[0]]) & (encoding.sequence == word.side)
+                assert np.flatnonzero(own).tolist() == rows
 
 
 def test_tokens_of_nothing_but_white_space_go_to_the_word_they_stand_before(byte_pieces):
@@ -286,7 +285,8 @@ def test_tokens_of_nothing_but_white_space_go_to_the_word_they_stand_before(byte
 def test_white_space_and_marks_part_words_where_the_vocabulary_does_not(unparted, unigram_pieces):
     (encoding,) = unigram_pieces.encode(["he played, good!"], with_offsets=True)
     assert encoding.words.tolist() == [-1, 0, 1, 1, 2, 2, -1]
-    assert number_words(encoding, ["he played, good!"]).words.tolist() == [-1, 0, 1, 2, 3, 4, -1]
+    words = words_of(encoding, ["he played, good!"], unigram_pieces)
+    assert [word.rows for word in words] == [(row,) for row in range(7)]
     words = pieces_by_word(unparted, TEXT)
     assert words == [
         "p l a y e d", ",", "▁ ▁ h e", "\n \t w a s", "▁ (", "n o t", ")", "▁ g o o d ▁ \n",

@@ -9,6 +9,7 @@ import torch
 from tests.reference.theirs import transformers
 
 from filbert.inference.predictor import Predictor
+from filbert.inference.score import score_texts
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -41,7 +42,7 @@ def test_scores_equal_those_of_a_batch_of_masked_copies(name, shared_data, tmp_p
             parameter += 0.3 * torch.randn(parameter.shape)
     judge.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = Predictor.load(tmp_path, device="cpu").score_texts(TEXTS, with_tokens=True)
+    found = score_texts(Predictor.load(tmp_path, device="cpu"), TEXTS, with_tokens=True)
     for text, answer in zip(TEXTS, found, strict=True):
         ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
         places = torch.arange(1, len(ids) - 1)

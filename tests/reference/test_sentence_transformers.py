@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.cli.verbs.convert import convert
+from filbert.cli.verbs.models import convert
 from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
 

@@ -6,32 +6,14 @@ import numpy as np
 import pytest
 
 from filbert.compare.classifiers import WordMeans
-from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
-from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
-from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.linear import WordCounts, fit_linear, joined
 
 
-@pytest.fixture(scope="module")
-def rows(films):
-    task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
-    return {
-        n: list(read_task_rows(task, films / f"{n}.csv", ColumnNames()))
-        for n in ("train", "dev", "test")
-    }
-
-
-@pytest.fixture(scope="module")
-def task(rows):
-    options = TaskOptions(positive="pos")
-    return Classification.from_options(options, ColumnNames()).fit(rows["train"])
-
-
-def features(kind, rows):
-    texts = [joined(row) for row in rows["train"]]
+def features(kind, film_splits):
+    texts = [joined(row) for row in film_splits["train"]]
     if kind == "counts":
         return WordCounts(texts)
     words = sorted({word for text in texts for word in text.split() if len(word) > 1})
@@ -39,42 +21,46 @@ def features(kind, rows):
     return WordMeans(texts, words, table)
 
 
-def fit(task, counts, rows, **options):
+def fit(film_task, counts, film_splits, **options):
     """The classifier alone."""
-    texts = [joined(row, options.get("cleaning")) for row in rows["train"]]
-    return fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"], **options)[0]
+    texts = [joined(row, options.get("cleaning")) for row in film_splits["train"]]
+    return fit_linear(
+        film_task, counts, train=(texts, film_splits["train"]), dev=film_splits["dev"], **options
+    )[0]
 
 
 @pytest.mark.parametrize("kind", ["counts", "means"])
-def test_a_classifier_is_saved_without_code(kind, rows, task, tmp_path):
+def test_a_classifier_is_saved_without_code(kind, film_splits, film_task, tmp_path):
     cleaner = Cleaning.parse("lowercase,non-alphanumerics")
-    fitted = fit(task, features(kind, rows), rows, strength=10.0, cleaning=cleaner)
+    fitted = fit(
+        film_task, features(kind, film_splits), film_splits, strength=10.0, cleaning=cleaner
+    )
     fitted.save(tmp_path / "model")
     assert {p.suffix for p in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
-    gold = [task.gold(row) for row in rows["test"]]
-    assert fitted.task.metrics(gold, fitted.predict_rows(rows["test"]))["roc_auc"] > 0.95
+    gold = [film_task.gold(row) for row in film_splits["test"]]
+    assert fitted.task.metrics(gold, fitted.predict_rows(film_splits["test"]))["roc_auc"] > 0.95
 
 
-def test_the_strength_is_the_best_of_those_tried_on_dev(rows, task):
-    counts = features("counts", rows)
-    tuned = fit(task, counts, rows)
-    gold = [task.gold(row) for row in rows["dev"]]
+def test_the_strength_is_the_best_of_those_tried_on_dev(film_splits, film_task):
+    counts = features("counts", film_splits)
+    tuned = fit(film_task, counts, film_splits)
+    gold = [film_task.gold(row) for row in film_splits["dev"]]
 
     def value(strength):
-        fitted = fit(task, counts, rows, strength=strength)
-        return fitted.task.metrics(gold, fitted.predict_rows(rows["dev"]))["roc_auc"]
+        fitted = fit(film_task, counts, film_splits, strength=strength)
+        return fitted.task.metrics(gold, fitted.predict_rows(film_splits["dev"]))["roc_auc"]
 
     assert value(tuned.strength) == max(map(value, (1.0, 10.0, 100.0)))
 
 
-def test_the_classifier_is_scikit_learns(rows, task):
+def test_the_classifier_is_scikit_learns(film_splits, film_task):
     from sklearn.linear_model import LogisticRegression
 
-    counts = features("counts", rows)
-    fitted = fit(task, counts, rows, strength=10.0)
-    matrix = counts.of([joined(row) for row in rows["train"]])
+    counts = features("counts", film_splits)
+    fitted = fit(film_task, counts, film_splits, strength=10.0)
+    matrix = counts.of([joined(row) for row in film_splits["train"]])
     judge = LogisticRegression(C=10.0, max_iter=1000)
-    judge.fit(matrix, [task.gold(row) for row in rows["train"]])
+    judge.fit(matrix, [film_task.gold(row) for row in film_splits["train"]])
     logits = matrix @ fitted.weights.T + fitted.bias
     odds = np.exp(logits)
     # Rounding only: both are the same solution in float64.
@@ -83,11 +69,11 @@ def test_the_classifier_is_scikit_learns(rows, task):
     )
 
 
-def test_a_text_without_a_known_word_has_an_answer(rows, task):
+def test_a_text_without_a_known_word_has_an_answer(film_splits, film_task):
     from filbert.data.records import Row
 
     for kind in ("counts", "means"):
-        fitted = fit(task, features(kind, rows), rows, strength=1.0)
+        fitted = fit(film_task, features(kind, film_splits), film_splits, strength=1.0)
         (answer,) = fitted.predict_rows([Row({"text": "zzz"}, "x", 1)])
         assert 0 <= answer["score"] <= 1 and answer["num_tokens"] == 1
         assert answer["truncated"] is False
@@ -98,7 +84,9 @@ def test_training_texts_without_a_repeated_word_are_refused():
         WordCounts(["one two", "three four"], min_df=2)
 
 
-def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, monkeypatch):
+def test_the_search_for_a_strength_is_no_part_of_the_training_time(
+    film_splits, film_task, monkeypatch
+):
     """Time stands still but for a second in each fit."""
     from sklearn.linear_model import LogisticRegression
 
@@ -117,8 +105,10 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
     monkeypatch.setattr(
         Classification, "metrics", lambda self, *_: {self.spec.selection_metric: now[0]}
     )
-    texts = [joined(row) for row in rows["train"]]
+    texts = [joined(row) for row in film_splits["train"]]
     counts = WordCounts(texts)
-    _, seconds = fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"])
+    _, seconds = fit_linear(
+        film_task, counts, train=(texts, film_splits["train"]), dev=film_splits["dev"]
+    )
     assert now[0] == 3.0
     assert seconds == 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import logging
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -197,6 +198,7 @@ def fetch(
     """
     import huggingface_hub
     from huggingface_hub import constants, errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if is_offline(local_files_only):
         folder = _cached(name, revision)
@@ -224,6 +226,9 @@ def fetch(
     if not tokenizer_only:
         _check_weights(name, wanted)
     patterns = [glob.escape(file) for file in wanted]
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        # Bars would fill log files.
+        disable_progress_bars()
     try:
         return Path(
             huggingface_hub.snapshot_download(

@@ -14,15 +14,12 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, NamedTuple, cast
 
 import torch
@@ -33,7 +30,7 @@ from filbert.data.loader import one_ahead
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_CHARACTERS, chunks, text_of
 from filbert.data.vectors import VectorFile
-from filbert.errors import ConfigError, FormatError, Interrupted
+from filbert.errors import ConfigError, FormatError
 from filbert.files import check_writable, flush, locked, write_atomically
 from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.int8 import float_layers
@@ -105,10 +102,9 @@ class Answers:
         """The texts of a row as the model reads them."""
         return row_texts(self.predictor.known_task(), row)
 
-    @property
-    def size_of(self) -> Callable[[Row], int]:
-        """The characters of a row; can be pickled."""
-        return partial(_characters_of, self.predictor.known_task())
+    def size_of(self, row: Row) -> int:
+        """The characters of a row."""
+        return sum(map(characters_in, row_texts(self.predictor.known_task(), row, clean=False)))
 
     def encode(self, chunk: Chunk) -> list[Example]:
         """The tokens of a chunk; may run in another thread than `content`."""
@@ -145,7 +141,7 @@ class Vectors:
     kind: str
     how: VectorOptions
 
-    @property
+    @cached_property
     def file(self) -> VectorFile:
         """The layout of the file."""
         width = self.predictor.vector_size(**self.how)
@@ -167,12 +163,12 @@ class Vectors:
         """The one text or pair."""
         return [text_of(row, cleaning_of(self.predictor.task))]
 
-    @property
-    def size_of(self) -> Callable[[Row], int]:
+    def size_of(self, row: Row) -> int:
         """Characters; with a vector per token, the most floats that a row can become."""
+        size = characters_in(text_of(row))
         if not self.file.per_token:
-            return _characters_in_text
-        return partial(_floats_of, self.predictor.max_length, self.file.width)
+            return size
+        return min(size + 3, self.predictor.max_length) * self.file.width
 
     def encode(self, chunk: Chunk) -> list[Example]:
         """The tokens of a chunk."""
@@ -201,18 +197,6 @@ class Vectors:
 Work = Answers | Vectors
 
 
-def _characters_of(task: Task, row: Row) -> int:
-    return sum(map(characters_in, row_texts(task, row, clean=False)))
-
-
-def _characters_in_text(row: Row) -> int:
-    return characters_in(text_of(row))
-
-
-def _floats_of(max_length: int, width: int, row: Row) -> int:
-    return min(_characters_in_text(row) + 3, max_length) * width
-
-
 @dataclass(frozen=True)
 class Job:
     """What another process needs to do the same work.
@@ -221,13 +205,11 @@ class Job:
         model: Its name; another machine must find the same model by it.
         loading: Keywords of `Predictor.load`.
         make: Makes the work of a loaded model; can be pickled.
-        rows: Returns all rows, from the first; can be pickled.
     """
 
     model: str
     loading: Mapping[str, Any]
     make: Callable[[Predictor], Work]
-    rows: Callable[[], Iterable[Row]]
 
     def open(self) -> Work:
         """Load the model."""
@@ -542,42 +524,3 @@ def _earlier(
             "--resume to make it again."
         )
     return plan, entries
-
-
-def carry_out(
-    parts: Generator[Part, None, None], output: Output, on_part: Callable[[Entry], None]
-) -> None:
-    """Write all answers as they come.
-
-    Args:
-        parts: Of `answers_here` or `ray.answers_on_ray`.
-        output: Takes the answers.
-        on_part: Called with the entry of each chunk that was written.
-
-    Raises:
-        Interrupted: Ctrl-C or SIGTERM.
-    """
-    try:
-        with _sigterm_as_interrupt(), closing(parts):
-            for entry, content in parts:
-                output.add(entry, content)
-                on_part(entry)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted.") from None
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

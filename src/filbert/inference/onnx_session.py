@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
@@ -63,37 +62,6 @@ def session_threads() -> int:
     onnxruntime's own choice counts all cores of the machine and pins threads to forbidden ones.
     """
     return min(available_cores(), torch.get_num_threads())
-
-
-def integer_product(codes_TK: np.ndarray, weight_KN: np.ndarray) -> np.ndarray:
-    """Multiply uint8 codes by an int8 weight in onnxruntime: int32 (T, N), as int8 exports do."""
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
-
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["codes", "weight"], ["sums"])],
-        "product",
-        [helper.make_tensor_value_info("codes", TensorProto.UINT8, codes_TK.shape)],
-        [helper.make_tensor_value_info("sums", TensorProto.INT32, None)],
-        [numpy_helper.from_array(weight_KN, "weight")],
-    )
-    opset = helper.make_opsetid("", 20)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"codes": codes_TK})[0]  # type: ignore[no-any-return]
-
-
-@cache
-def products_saturate() -> bool:
-    """Whether onnxruntime cuts off products with signed 8-bit weights on this CPU.
-
-    On x86 without VNNI it sums pairs of products in 16 bits, which end at 32,767. One product
-    of 255 x 127 (a few ms) shows it, whatever the CPU and the version.
-    """
-    codes, weight = np.full((1, 4), 255, np.uint8), np.full((4, 1), 127, np.int8)
-    return int(integer_product(codes, weight)[0, 0]) != 4 * 255 * 127
 
 
 class Session:
@@ -199,12 +167,6 @@ class SessionModel(nn.Module):
         if isinstance(export, dict) and export.get("precision") == "int8":
             # --precision float32 cannot be refused, since it is also the default.
             log.info("%s was exported in int8 and computes in it.", folder)
-            if not export.get("exact_products") and products_saturate():
-                log.warning(
-                    "%s was exported in int8 by an older filbert, and its products saturate on "
-                    "this CPU (no VNNI), so its answers are less accurate. Export the model again.",
-                    folder,
-                )
         # Callers ask an encoder for its config and its output only.
         self.encoder = cast(Encoder, SessionEncoder(self.session, checkpoint.config))
         # The shape does not depend on the number of labels.

@@ -352,13 +352,9 @@ class Predictor:
             top: candidates per mask.
         """
         if not isinstance(texts, str):
-            return list(self.fill_texts(texts, top=top))
-        (answer,) = self.fill_texts([check_masked(texts, self.tokenizer, "The text")], top=top)
+            return list(fill_masks(self, texts, top=top))
+        (answer,) = fill_masks(self, [check_masked(texts, self.tokenizer, "The text")], top=top)
         return answer
-
-    def fill_texts(self, texts: Iterable[str], *, top: int = 5) -> Iterator[dict[str, Any]]:
-        """As `fill`, one answer at a time, in order and in fixed memory."""
-        return fill_masks(self, texts, top=top)
 
     @overload
     def score(self, texts: str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
@@ -367,18 +363,8 @@ class Predictor:
     @checked_keywords
     def score(self, texts: str | Iterable[str]) -> dict[str, Any] | list[dict[str, Any]]:
         """How probable one text is to the model, or each of a list; see `score.score_texts`."""
-        scores = list(self.score_texts([texts] if isinstance(texts, str) else texts))
+        scores = list(score_texts(self, [texts] if isinstance(texts, str) else texts))
         return scores[0] if isinstance(texts, str) else scores
-
-    def score_texts(
-        self,
-        texts: Iterable[str],
-        *,
-        with_tokens: bool = False,
-        on_share: Callable[[int, float], None] = lambda rows, share: None,
-    ) -> Iterator[dict[str, Any]]:
-        """As `score`, one answer at a time, in order and in fixed memory."""
-        return score_texts(self, texts, with_tokens=with_tokens, on_share=on_share)
 
     @checked_keywords
     def embed(

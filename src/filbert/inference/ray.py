@@ -1,30 +1,25 @@
-"""Bulk work over many machines: a Ray Data pipeline from chunks of rows to their answers.
+"""Bulk work over many machines: actors of a Ray cluster answer the chunks of rows.
 
-    rows of the file  ->  chunks  ->  answered chunks, in order
-
-One task on the driver's machine reads the rows; workers with a model each answer the chunks; this
-process writes the answers. Ray repeats what a lost worker or machine had in work, and limits how
-many chunks are in memory.
+This process reads the rows, gives chunks to workers with a model each in turns, and takes the
+answers in order. Ray starts a lost worker again and repeats what it had in work.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from threading import Lock
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from filbert.errors import ConfigError, FilbertError, RunError, install_hint
 from filbert.files import available_cores
-from filbert.inference.bulk import Entry, Job, Part, Work, answer, model_digest, pending_chunks
+from filbert.inference.bulk import Chunk, Job, Part, Work, answer, model_digest
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +32,14 @@ _PLACING_SECONDS = 600
 
 
 def answers_on_ray(
-    job: Job, work: Work, done: Sequence[Entry], workers: int | None = None
+    job: Job, work: Work, pending: Iterator[Chunk], workers: int | None = None
 ) -> Generator[Part, None, None]:
-    """Answer the chunks that are not done, on the cluster of RAY_ADDRESS or on this machine.
+    """Answer chunks on the cluster of RAY_ADDRESS or on this machine.
 
     Args:
         job: What the workers do.
         work: The same, in this process.
-        done: Finished chunks.
+        pending: The chunks.
         workers: How many; one per machine, or per GPU, when not given.
 
     Raises:
@@ -63,21 +58,36 @@ def answers_on_ray(
             # Otherwise another machine could choose another one.
             loading = {**job.loading, "precision": predictor.number_format}
             job = replace(job, loading=loading)
-        parts = _pipeline(
-            ray,
-            partial(_chunk_tables, job.rows, done, work.size_of, work.limit),
-            (job, threads, model_digest(predictor)),
-            workers=workers,
-            threads=threads,
-            on_gpu=on_gpu,
+        kind = ray.remote(_Worker).options(
+            num_cpus=threads,
+            num_gpus=1 if on_gpu else 0,
+            max_restarts=_TRIES,
+            max_task_retries=_TRIES,
+            max_concurrency=_CHUNKS_PER_WORKER,
         )
-        tables = parts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-        with _translated_errors(ray), closing(iter(tables)) as ordered:
-            for table in ordered:
-                part = pickle.loads(table["part"][0].as_py())  # noqa: S301 - our own worker's
-                if isinstance(part, FilbertError):
-                    raise part
-                yield part
+        digest = model_digest(predictor)
+        actors = [kind.remote(job, threads, digest) for _ in range(workers)]
+        with _translated_errors(ray):
+            ray.get([actor.open.remote() for actor in actors], timeout=_PLACING_SECONDS)
+            yield from _in_order(ray, actors, pending)
+
+
+def _in_order(ray: Any, actors: Sequence[Any], chunks: Iterator[Chunk]) -> Iterator[Part]:
+    """Give each chunk to the next worker, and yield the parts in order."""
+    waiting: deque[Any] = deque()
+    wrong: FilbertError | None = None
+    try:
+        for number, chunk in enumerate(chunks):
+            waiting.append(actors[number % len(actors)].answer.remote(chunk))
+            if len(waiting) == _CHUNKS_PER_WORKER * len(actors):
+                yield ray.get(waiting.popleft())
+    except FilbertError as error:
+        # A wrong row, after all that come before it.
+        wrong = error
+    while waiting:
+        yield ray.get(waiting.popleft())
+    if wrong is not None:
+        raise wrong
 
 
 @contextmanager
@@ -85,7 +95,6 @@ def _cluster(workers: int | None) -> Iterator[Any]:
     """The module ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine."""
     try:
         import ray
-        import ray.data
         import ray.exceptions
     except ImportError as error:
         raise ConfigError(f"--engine ray needs ray. {install_hint('ray')}") from error
@@ -133,19 +142,6 @@ def placing(
     return count, threads
 
 
-def _chunk_tables(rows: Any, done: Sequence[Entry], size_of: Any, limit: int) -> Iterator[pa.Table]:
-    """The pending chunks, one a table; last, a wrong row's error, after all that come before it."""
-    try:
-        for chunk in pending_chunks(rows(), done, size_of=size_of, limit=limit):
-            yield _table(chunk)
-    except FilbertError as error:
-        yield _table(error)
-
-
-def _table(value: Any) -> pa.Table:
-    return pa.table({"part": pa.array([pickle.dumps(value)], pa.large_binary())})
-
-
 class _Worker:
     """A model in a process of Ray's. It is loaded at the first call, also after a restart."""
 
@@ -154,15 +150,20 @@ class _Worker:
         self._work: Work | None = None
         self._loading, self._answering = Lock(), Lock()
 
-    def __call__(self, chunks: pa.Table) -> pa.Table:
+    def answer(self, chunk: Chunk) -> Part:
         """Answer a chunk; two threads call it, so that the next one is tokenised meanwhile."""
-        chunk = pickle.loads(chunks["part"][0].as_py())  # noqa: S301 - our own driver's
-        if isinstance(chunk, FilbertError):
-            return chunks
         work = self._opened()
         examples = work.encode(chunk)
         with self._answering:
-            return _table(answer(work, chunk, examples))
+            return answer(work, chunk, examples)
+
+    def open(self) -> None:
+        """Load the model.
+
+        Raises:
+            ConfigError: It is not the model of the process that gives the chunks.
+        """
+        self._opened()
 
     def _opened(self) -> Work:
         with self._loading:
@@ -176,66 +177,6 @@ class _Worker:
                     )
                 self._work = work
             return self._work
-
-
-def _pipeline(
-    ray: Any, read: Any, worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bool
-) -> Any:
-    """The parts in order, as a Ray Data set of one row a block.
-
-    Args:
-        ray: The module.
-        read: Returns the tables of pending chunks.
-        worker: Arguments of `_Worker`.
-        workers: How many.
-        threads: Of each.
-        on_gpu: Each of them needs a GPU.
-    """
-    from ray import data
-    from ray.data import Datasource, ReadTask
-    from ray.data.block import BlockMetadata
-
-    context = data.DataContext.get_current().copy()
-    context.execution_options.preserve_order = True
-    # A block is handed on when it has a row, not when it is large.
-    context.target_max_block_size = 1
-    context.wait_for_min_actors_s = _PLACING_SECONDS
-    context.raise_original_map_exception = True
-    # The verb has a progress bar of its own.
-    context.enable_progress_bars = context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-
-    class PendingChunks(Datasource):  # type: ignore[misc]
-        def estimate_inmemory_data_size(self) -> None: ...
-
-        def get_read_tasks(self, parallelism: int, *others: Any, **named: Any) -> list[Any]:
-            unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None)
-            return [ReadTask(read, unknown)]
-
-    # The file need not be on other machines.
-    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-    with data.DataContext.current(context):
-        chunks = data.read_datasource(
-            PendingChunks(),  # type: ignore[no-untyped-call]
-            override_num_blocks=1,
-            num_cpus=0,
-            label_selector=here,
-        )
-        return chunks.map_batches(
-            _Worker,
-            fn_constructor_args=worker,
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=data.ActorPoolStrategy(
-                size=workers,
-                max_tasks_in_flight_per_actor=_CHUNKS_PER_WORKER,
-                max_concurrent_calls_per_actor=_CHUNKS_PER_WORKER,
-                enable_true_multi_threading=True,
-            ),
-            num_cpus=threads,
-            num_gpus=1 if on_gpu else None,
-            ray_remote_args_fn=lambda: {"max_restarts": _TRIES, "max_task_retries": _TRIES},
-        )
 
 
 @contextmanager

@@ -230,12 +230,9 @@ def int8_warning(
 
 
 def _measured_cost(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
-    """Return what training recorded about a number format, with its `loss` and `change`.
-
-    Earlier versions recorded the loss alone.
-    """
+    """Return what training recorded about a number format, with its `loss` and `change`."""
     cost = (checkpoint.filbert or {}).get(name)
-    if not isinstance(cost, dict) or not isinstance(cost.get("loss"), int | float):
-        return None
-    change = cost.get("change")
-    return cost | {"change": change if isinstance(change, int | float) else abs(cost["loss"])}
+    is_number = isinstance(cost, dict) and all(
+        isinstance(cost.get(key), int | float) for key in ("loss", "change")
+    )
+    return cost if is_number else None

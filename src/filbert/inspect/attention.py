@@ -175,63 +175,6 @@ def check_size(config: EncoderConfig, length: int) -> None:
         )
 
 
-# Words
-
-
-def number_words(encoding: Encoding, texts: Sequence[str]) -> Encoding:
-    """Renumber the words of an encoding so that white space and punctuation separate them.
-
-    Vocabularies differ: SentencePiece attaches a full stop to its word, and Gemma's vocabulary
-    treats a whole text as one word. Byte-level vocabularies have tokens of white space only; these
-    belong to the word that follows, or to the last word of the text.
-
-    Args:
-        encoding: With offsets.
-        texts: The one or two texts that were encoded.
-    """
-    assert encoding.offsets is not None and encoding.words is not None
-    assert encoding.sequence is not None
-    groups = [_character_groups(text) for text in texts]
-    rows = list(
-        zip(
-            encoding.sequence.tolist(),
-            encoding.words.tolist(),
-            encoding.offsets.tolist(),
-            strict=True,
-        )
-    )
-    numbers = np.full(len(rows), -1, dtype=np.int32)
-    previous: tuple[int, int, int] | None = None
-    number, blank_rows = -1, list[int]()
-    for row, (side, own, (start, end)) in enumerate(rows):
-        if side < 0 or own < 0:
-            continue
-        if previous is None or side != previous[0]:
-            previous, number, blank_rows = (side, -1, -1), -1, []
-        numbers[row] = max(number, 0)
-        piece = texts[side][start:end].lstrip()
-        if not piece:
-            blank_rows.append(row)
-            continue
-        key = (side, own, groups[side][end - len(piece)])
-        number += key != previous or bool(blank_rows)
-        numbers[[*blank_rows, row]] = number
-        previous, blank_rows = key, []
-    return replace(encoding, words=numbers)
-
-
-def _character_groups(text: str) -> list[int]:
-    """Number the runs of characters between white space and punctuation marks."""
-    groups, number = [], 0
-    for character in text:
-        # Vowel signs of a script are neither punctuation (P) nor symbols (S).
-        separates = character.isspace() or unicodedata.category(character)[0] in "PS"
-        number += separates
-        groups.append(number)
-        number += separates
-    return groups
-
-
 # One text
 
 
@@ -355,17 +298,34 @@ class Word(NamedTuple):
 
 
 def words_of(encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer) -> list[Word]:
-    """Return the words in order; each special token is a word of its own."""
-    encoding = number_words(encoding, texts)
+    """Return the words in order; each special token is a word of its own.
+
+    White space and punctuation separate words in every vocabulary. SentencePiece by itself attaches
+    a full stop to its word, and Gemma's vocabulary treats a whole text as one word. Byte-level
+    vocabularies have tokens of white space only; these belong to the word that follows, or to the
+    last word of the text.
+    """
     offsets, sequence, numbers = encoding.offsets, encoding.sequence, encoding.words
     assert offsets is not None and sequence is not None and numbers is not None
-    keys = [
-        (side, number if side >= 0 else -row)
-        for row, (side, number) in enumerate(zip(sequence.tolist(), numbers.tolist(), strict=True))
-    ]
+    runs = [_character_runs(text) for text in texts]
+    # What tokens of one word have in common; None for white space.
+    keys: list[tuple[int, ...] | None] = []
+    for row, (side, number) in enumerate(zip(sequence.tolist(), numbers.tolist(), strict=True)):
+        start, end = offsets[row].tolist()
+        piece = texts[side][start:end].lstrip() if side >= 0 else ""
+        of_text = (side, number, runs[side][end - len(piece)]) if piece else None
+        keys.append(of_text if side >= 0 else (side, row))
+    count = len(keys)
+    for row in reversed(range(count - 1)):
+        if keys[row] is None and sequence[row] == sequence[row + 1]:
+            keys[row] = keys[row + 1]
+    for row in range(1, count):
+        if keys[row] is None and sequence[row] == sequence[row - 1]:
+            keys[row] = keys[row - 1]
     words = []
-    for (side, _), group in groupby(range(len(keys)), key=keys.__getitem__):
+    for _, group in groupby(range(count), key=keys.__getitem__):
         rows = list(group)
+        side = int(sequence[rows[0]])
         first, last = int(offsets[rows, 0].min()), int(offsets[rows, 1].max())
         piece = texts[side][first:last] if side >= 0 else ""
         start, end = last - len(piece.lstrip()), first + len(piece.rstrip())
@@ -375,6 +335,18 @@ def words_of(encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer) -> 
             name = "".join(tokenizer.tokens(encoding.input_ids[rows]))
         words.append(Word(name, side, start, end, tuple(rows)))
     return words
+
+
+def _character_runs(text: str) -> list[int]:
+    """Number the runs of characters between white space and punctuation marks."""
+    runs, number = [], 0
+    for character in text:
+        # Vowel signs of a script are neither punctuation (P) nor symbols (S).
+        separates = character.isspace() or unicodedata.category(character)[0] in "PS"
+        number += separates
+        runs.append(number)
+        number += separates
+    return runs
 
 
 def check_head(view: View, layer: int | None, head: int | None) -> None:

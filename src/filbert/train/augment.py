@@ -15,7 +15,7 @@ import torch
 
 from filbert.data.records import Row
 from filbert.errors import ConfigError
-from filbert.inference.fill import masked_lm_part
+from filbert.inference.fill import fill_masks, masked_lm_part
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import Task
 from filbert.text.masks import mask_name, mask_spans, piece_of
@@ -81,7 +81,8 @@ def replaceable(text: str, predictor: Predictor, most: int) -> list[Place]:
     if mask_spans(text, tokenizer):
         return []
     spans, mask = [match.span() for match in _WORD.finditer(text)], mask_name(tokenizer)
-    answers = predictor.fill_texts(
+    answers = fill_masks(
+        predictor,
         [text[:start] + mask + text[end:] for start, end in spans],
         top=min(most + _SPARE, tokenizer.vocab_size),
     )
