@@ -274,7 +274,6 @@ def compare(
     out: PathLike,
     only: str | Sequence[str] | None = None,
     overwrite: bool | None = None,
-    show_texts: bool | None = None,
     **options: Unpack[keywords.StudyKeywords],
 ) -> Comparison:
     """Compare several models on the same rows; goes on where an earlier call was stopped.
@@ -285,7 +284,6 @@ def compare(
         out: the folder of the study.
         only: run these contestants only.
         overwrite: replace finished runs of other rows or options.
-        show_texts: the report shows texts of the rows.
         options: those of `filbert compare`. They and the arguments above take precedence over the
             recipe.
 
@@ -315,7 +313,6 @@ def compare(
             str(out),
             only=names_of(call.get("only", ()) if only is None else only),
             overwrite=call.get("overwrite", False) if overwrite is None else overwrite,
-            show_texts=call.get("show_texts", False) if show_texts is None else show_texts,
         )
     return Comparison(Path(out), results)
 

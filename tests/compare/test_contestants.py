@@ -19,12 +19,8 @@ from filbert.compare.classifiers import (
 )
 from filbert.compare.contestants import ContestantRun, measure, run_contestant
 from filbert.compare.recipe import BiGRUOptions
-from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import ConfigError
-from filbert.tasks.base import TaskOptions
-from filbert.tasks.classification import Classification
-from filbert.tasks.rows import read_task_rows
 from filbert.train.linear import joined
 from filbert.train.options import flat
 
@@ -51,24 +47,8 @@ def facts_of(job):
 
 
 @pytest.fixture(scope="module")
-def rows(films):
-    task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
-    return {
-        n: list(read_task_rows(task, films / f"{n}.csv", ColumnNames()))
-        for n in ("train", "dev", "test")
-    }
-
-
-@pytest.fixture(scope="module")
-def task(rows):
-    return Classification.from_options(TaskOptions(positive="pos"), ColumnNames()).fit(
-        rows["train"]
-    )
-
-
-@pytest.fixture(scope="module")
-def texts(rows):
-    return [joined(row) for row in rows["train"]]
+def texts(film_splits):
+    return [joined(row) for row in film_splits["train"]]
 
 
 # Runs
@@ -148,20 +128,20 @@ def test_word_vectors_come_from_the_file_or_from_the_pieces_of_a_model(tmp_path,
 # BiGRU
 
 
-def bigru(rows, texts, task, *, seed=0, **changes) -> BiGRU:
-    train = texts, rows["train"]
-    return fit_bigru(task, SMALL | changes, train=train, dev=rows["dev"], seed=seed)[0]
+def bigru(film_splits, texts, film_task, *, seed=0, **changes) -> BiGRU:
+    train = texts, film_splits["train"]
+    return fit_bigru(film_task, SMALL | changes, train=train, dev=film_splits["dev"], seed=seed)[0]
 
 
-def test_a_bigru_learns_and_the_same_seed_gives_the_same_model(rows, texts, task):
-    first, again, other = (bigru(rows, texts, task, seed=seed) for seed in (0, 0, 1))
+def test_a_bigru_learns_and_the_same_seed_gives_the_same_model(film_splits, texts, film_task):
+    first, again, other = (bigru(film_splits, texts, film_task, seed=seed) for seed in (0, 0, 1))
     scores = [
-        [answer["scores"]["pos"] for answer in model.predict_rows(rows["test"])]
+        [answer["scores"]["pos"] for answer in model.predict_rows(film_splits["test"])]
         for model in (first, again, other)
     ]
     assert scores[0] == scores[1] != scores[2]
-    gold = [task.gold(row) for row in rows["test"]]
-    assert first.task.metrics(gold, first.predict_rows(rows["test"]))["accuracy"] > 0.9
+    gold = [film_task.gold(row) for row in film_splits["test"]]
+    assert first.task.metrics(gold, first.predict_rows(film_splits["test"]))["accuracy"] > 0.9
 
 
 def test_padding_changes_nothing():
@@ -173,10 +153,10 @@ def test_padding_changes_nothing():
     torch.testing.assert_close(network(padded, torch.tensor([3, 5]))[0], alone[0])
 
 
-def test_words_of_a_bigru_have_their_vectors_from_a_file(rows, texts, task, tmp_path):
+def test_words_of_a_bigru_have_their_vectors_from_a_file(film_splits, texts, film_task, tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("the " + " ".join("7" * 8) + "\nqqq 0 1 0 0 0 0 0 0\n")
-    model = bigru(rows, texts, task, vectors=str(path), steps=1, lr=1e-9)
+    model = bigru(film_splits, texts, film_task, vectors=str(path), steps=1, lr=1e-9)
     row = model.network.words.weight[model.words["the"]]
     torch.testing.assert_close(row, torch.full((8,), 7.0))
 

@@ -100,13 +100,13 @@ def test_the_dimension_is_that_of_the_vectors(recipe, read, tmp_path):
         read(with_contestant(recipe, **table))
 
 
-def test_without_a_recipe_tfidf_the_built_in_models_and_others_are_compared():
+def test_without_a_recipe_tfidf_and_the_named_or_the_built_in_models_are_compared():
+    assert list(usual_recipe([])["contestants"]) == ["tfidf", "minilm", "filbert-mini"]
     tables = usual_recipe(["minilm", "org/minilm", "./my model"])["contestants"]
     assert tables == {
         "tfidf": {"kind": "tfidf"},
         "minilm": {"model": "minilm"},
-        "filbert-mini": {"model": "filbert-mini"},
-        "minilm-3": {"model": "org/minilm"},
+        "minilm-2": {"model": "org/minilm"},
         "my-model": {"model": "./my model"},
     }
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 from pathlib import Path
@@ -9,13 +8,7 @@ import numpy as np
 import pytest
 
 from filbert.compare import statistics
-from filbert.compare.statistics import (
-    Predicted,
-    by_column,
-    compute_statistics,
-    read_predictions,
-    slice_entry,
-)
+from filbert.compare.statistics import Predicted, compute_statistics, read_predictions
 from filbert.errors import FormatError, InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import draws, ends, holm, two_sided_p
@@ -81,43 +74,24 @@ def run(study: Path, name: str, seed: int, strength: float, labels=LABELS) -> Pa
     return folder
 
 
-def prepare(study: Path, labels=LABELS) -> None:
-    (study / "data").mkdir(parents=True)
-    with gzip.open(study / "data" / "test.jsonl.gz", "wt") as file:
-        for row, label in enumerate(gold_of("test", labels)):
-            values = {
-                "text": " ".join(["word"] * (1 + row // 10)),
-                "label": label,
-                "cats": ["0", "0.2", "1", "0.5", ""][row % 5],
-                "topic": ["sea", "hills", "sea"][row % 3],
-            }
-            file.write(json.dumps(values) + "\n")
-
-
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
+def seeds_of(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
-    prepare(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def seeds_of(study):
     strengths = {"good": 2.0, "fair": 1.2, "poor": 0.3}
     return {
-        name: {seed: run(study, name, seed, strength) for seed in range(2)}
+        name: {seed: run(folder, name, seed, strength) for seed in range(2)}
         for name, strength in strengths.items()
     }
 
 
-def judged(study, seeds_of, **options):
+def judged(seeds_of, **options):
     options = {"labels": LABELS, "positive": "rude", "resamples": 199} | options
-    return compute_statistics(study, seeds_of, **options)
+    return compute_statistics(seeds_of, **options)
 
 
 @pytest.fixture(scope="module")
-def results(study, seeds_of):
-    return judged(study, seeds_of, slice_column="topic")
+def results(seeds_of):
+    return judged(seeds_of)
 
 
 def scores_of(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -173,9 +147,9 @@ def test_a_form_of_rows_that_count_once_gives_the_figures_themselves(seeds_of):
     assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
 
 
-def test_a_pair_is_tested_as_paired_bootstrap_does_it(study, seeds_of):
+def test_a_pair_is_tested_as_paired_bootstrap_does_it(seeds_of):
     # With 3 pairs at least 599 resamples are needed for p_holm to reach 0.01.
-    found = judged(study, seeds_of, resamples=199)
+    found = judged(seeds_of, resamples=199)
     assert found["statistics"]["resamples_for_pairs"] == 599
     best = {c["name"]: c for c in found["contestants"]}
     pair = found["pairs"][0]
@@ -202,7 +176,7 @@ def test_a_pair_is_tested_as_paired_bootstrap_does_it(study, seeds_of):
 def test_interval_and_p_of_a_pair_never_contradict_each_other(tmp_path, num_contestants):
     # Strengths so near that some differences lie at the edge.
     runs = {f"m{n}": {0: run(tmp_path, f"m{n}", 0, 1.0 + 0.2 * n)} for n in range(num_contestants)}
-    for pair in judged(tmp_path, runs, resamples=2000)["pairs"]:
+    for pair in judged(runs, resamples=2000)["pairs"]:
         for metric in ("roc_auc", "pr_auc", "f1"):
             found = pair[metric]
             assert (found["p"] <= 0.05) == (found["low"] > 0 or found["high"] < 0)
@@ -211,7 +185,7 @@ def test_interval_and_p_of_a_pair_never_contradict_each_other(tmp_path, num_cont
 def test_many_pairs_get_so_many_resamples_that_a_difference_can_be_found(tmp_path):
     runs = {f"m{n:02}": {0: run(tmp_path, f"m{n:02}", 0, 0.1)} for n in range(11)}
     runs["best"] = {0: run(tmp_path, "best", 0, 9.0)}
-    found = judged(tmp_path, runs, resamples=199)
+    found = judged(runs, resamples=199)
     assert found["statistics"]["resamples_for_pairs"] == 66 * 200 - 1
     with_best = [pair for pair in found["pairs"] if pair["other"] == "best"]
     assert max(pair["roc_auc"]["p_holm"] for pair in with_best) <= 0.01
@@ -230,7 +204,7 @@ def test_all_pairs_are_there_and_holm_is_taken_over_all_of_them_metric_by_metric
 def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
     steady = {seed: run(tmp_path, "steady", seed, 1.2) for seed in range(3)}
     shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
-    found = judged(tmp_path, {"steady": steady, "shaky": shaky}, resamples=499)
+    found = judged({"steady": steady, "shaky": shaky}, resamples=499)
     widths = []
     for contestant in found["contestants"]:
         over = contestant["test"]["roc_auc"]["over_seeds"]
@@ -246,7 +220,7 @@ def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
 
 def test_the_interval_over_seeds_stays_within_what_a_figure_can_be(tmp_path):
     seeds = {0: run(tmp_path, "one", 0, 9.0), 1: run(tmp_path, "one", 1, -0.5)}
-    (one,) = judged(tmp_path, {"one": seeds}, resamples=499)["contestants"]
+    (one,) = judged({"one": seeds}, resamples=499)["contestants"]
     found = {m: f["over_seeds"] for m, f in one["test"].items() if "over_seeds" in f}
     assert found["roc_auc"]["high"] == 1.0
     for metric, over in found.items():
@@ -257,39 +231,12 @@ def test_the_interval_over_seeds_stays_within_what_a_figure_can_be(tmp_path):
     assert found["loss"]["high"] > 1
 
 
-def test_slices_cover_each_row_once_and_have_readable_names(results):
-    assert [(part["slice"], part["rows"]) for part in results["slices"]] == [
-        ("sea", 80), ("hills", 40),
-    ]  # fmt: skip
-    positives = sum(part["positives"] for part in results["slices"])
-    assert positives == gold_of("test").count("rude")
-
-
-def test_a_slices_figures_are_those_of_its_rows(results, seeds_of):
-    part = next(one for one in results["slices"] if one["slice"] == "hills")
-    contestant = results["contestants"][1]
-    seed = contestant["best_seed"]
-    gold, scores = scores_of(seeds_of["fair"][seed], "test")
-    threshold = next(s for s in contestant["seeds"] if s["seed"] == seed)["dev"]["threshold"]
-    gold, scores = gold[1::3], scores[1::3]
-    wanted = binary_metrics(gold, scores, threshold)
-    found = part["contestants"]["fair"]
-    assert {k: found[k] for k in ("roc_auc", "pr_auc", "f1")} == pytest.approx(
-        {k: wanted[k] for k in ("roc_auc", "pr_auc", "f1")}, abs=1e-12
-    )
-    alarms = float(np.mean(scores[~gold] >= threshold))
-    assert found["false_positive_rate"] == pytest.approx(alarms, abs=1e-12)
-
-
 def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_path):
-    prepare(tmp_path, THREE)
     runs = {
         name: {seed: run(tmp_path, name, seed, strength, THREE) for seed in range(2)}
         for name, strength in (("good", 2.5), ("poor", 0.2))
     }
-    found = compute_statistics(
-        tmp_path, runs, labels=THREE, positive=None, resamples=199, slice_column="topic"
-    )
+    found = compute_statistics(runs, labels=THREE, positive=None, resamples=199)
     json.dumps(found, allow_nan=False)
     (pair,) = found["pairs"]
     assert set(pair) == {"one", "other", "accuracy", "macro_f1", "mcnemar"}
@@ -297,12 +244,10 @@ def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_pat
     figures = found["contestants"][0]["test"]
     assert set(figures) == {"accuracy", "macro_f1", "weighted_f1", "loss", "ece"}
     assert figures["macro_f1"]["low"] < figures["macro_f1"]["interval_of"]
-    assert found["slices"][-1]["positives"] is None
-    assert set(found["slices"][-1]["contestants"]["good"]) == {"accuracy", "macro_f1"}
 
 
-def test_a_contestant_that_joins_changes_no_interval_of_the_others(results, study, seeds_of):
-    fewer = judged(study, {name: seeds_of[name] for name in ("fair", "good")})
+def test_a_contestant_that_joins_changes_no_interval_of_the_others(results, seeds_of):
+    fewer = judged({name: seeds_of[name] for name in ("fair", "good")})
     mine = {c["name"]: c["test"] for c in fewer["contestants"]}
     assert mine["good"] == results["contestants"][0]["test"]
 
@@ -325,7 +270,7 @@ def test_a_difference_is_significant_if_all_its_intervals_and_holm_agree(change,
     assert statistics._is_significant(change) == is_significant
 
 
-# Predictions and slices
+# Predictions
 
 
 def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path):
@@ -345,51 +290,3 @@ def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path
         ][number]
         with pytest.raises(error, match=words):
             read_predictions("test", runs, LABELS)
-
-
-def named(parts) -> list[tuple[str, list[int]]]:
-    return [(name, at.tolist()) for name, at in parts]
-
-
-def values(*given) -> list[dict]:
-    return [{"text": "a", "group": value} for value in given]
-
-
-@pytest.mark.parametrize(
-    ("given", "yes", "no"),
-    [
-        (("1", "0", "1"), [0, 2], [1]),
-        ((0.5, 0.499, "0.8333"), [0, 2], [1]),
-        ((True, False, False), [0], [1, 2]),
-        (("true", "False", "0"), [0], [1, 2]),
-    ],
-)
-def test_shares_and_truth_values_become_yes_and_no(given, yes, no):
-    assert named(by_column(values(*given), "group")) == [("yes", yes), ("no", no)]
-
-
-@pytest.mark.parametrize("gone", ["nan", "NA", " null ", "None", float("nan")])
-def test_a_word_for_nothing_in_a_column_of_shares_is_a_missing_value(gone):
-    found = named(by_column(values("0.1", "0.7", gone, 0.2), "group"))
-    assert found == [("yes", [1]), ("no", [0, 3]), ("not stated", [2])]
-
-
-def test_rare_values_share_a_slice():
-    found = by_column(values(*(["often"] * 3), *(f"v{n:02}" for n in range(30))), "group")
-    assert len(found) == 20
-    assert (found[0][0], found[-1][0]) == ("often", "12 other values")
-    assert sum(len(at) for _, at in found) == 33
-
-
-def sliced(gold, scores):
-    """The entry of a slice with all rows of one contestant."""
-    table = np.stack([1 - np.array(scores), np.array(scores)], axis=1)
-    predicted = Predicted(np.array(gold), table, 1, 0.5)
-    return slice_entry({"one": predicted}, "all", np.arange(len(gold)))
-
-
-def test_a_slice_without_positives_has_only_what_negatives_tell():
-    found = sliced([0, 0, 0, 0], [0.1, 0.6, 0.2, 0.3])["contestants"]["one"]
-    assert found["false_positive_rate"] == 0.25 and found["accuracy"] == 0.75
-    missing = {key for key, value in found.items() if value is None}
-    assert missing == {"roc_auc", "pr_auc", "f1", "precision", "recall"}

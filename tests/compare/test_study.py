@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import filbert
+import filbert.api
 from filbert.cli.main import run as cli
 from filbert.compare import study as module
 from filbert.compare.recipe import StudyOptions, read_study
@@ -23,7 +23,7 @@ from filbert.model.precision import Precision
 
 KEYS = {
     "filbert", "name", "finished", "task", "positive", "labels", "data", "options", "machine",
-    "contestants", "pairs", "slices",
+    "contestants", "pairs",
 }  # fmt: skip
 COSTS = {
     "training_seconds", "rows_per_second", "latency_seconds", "parameters", "bytes_on_disk",
@@ -210,7 +210,9 @@ def test_a_folder_with_something_else_is_left_alone(recipe, read, tmp_path):
 def test_a_failed_seed_of_a_finished_contestant_gives_status_1(monkeypatch, capsys, tmp_path):
     seeds = [{"seed": 0, "status": "finished"}, {"seed": 1, "status": "failed", "error": "Broke."}]
     one = {"name": "one", "status": "finished", "seeds": seeds, "test": {}, "costs": {}}
-    results = {"positive": "1", "contestants": [one], "data": {"test": {"rows": 3}}}
+    results = {"positive": "1", "labels": ["0", "1"], "contestants": [one]}
+    results["data"] = {"test": {"rows": 3}}
+    (tmp_path / "results.json").write_text(json.dumps(results))
     compared = filbert.api.Comparison(tmp_path, results)
     monkeypatch.setattr(filbert.api, "compare", lambda *_, **__: compared)
     assert cli(["compare", "toxic-study", "--out", str(tmp_path)]) == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
-from filbert.report import canvas
+from filbert.report import plots
 
 LABELS = {
     "binary": ["ok", "toxic"],
@@ -89,7 +89,7 @@ def page() -> type[Page]:
 @pytest.fixture(scope="module", autouse=True)
 def coarse(drawn):
     """Plots are drawn in this folder, but of few pixels, as drawing is most of the time."""
-    with mock.patch.object(canvas, "PIXELS_PER_INCH", 20):
+    with mock.patch.object(plots, "PIXELS_PER_INCH", 20):
         yield
 
 

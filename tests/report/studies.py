@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -11,8 +10,6 @@ import numpy as np
 
 from filbert.compare.statistics import compute_statistics
 
-# Stands in every text of the data, so that no page may hold it without being asked.
-CANARY = "zebra<script>alert('&')</script>"
 # name, kind, skill, training seconds, rows a second, parameters, bytes
 CONTESTANTS = (
     ("minilm", "encoder", 2.05, 1510.0, 410.0, 22_713_986, 90_868_370),
@@ -23,25 +20,11 @@ CONTESTANTS = (
     ("tfidf", "tfidf", 1.50, 4.2, 31_000.0, 48_211, 1_402_331),
     ("static", "static", 1.05, 2.1, 52_000.0, 385, 46_902_000),
 )
-WORDS = ["river", "bank", "walk", "green", "tea", "window", "slow", "train", "paper", "lamp"]
 
 
 def write_lines(path: Path, rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_rows(path: Path, labels, gold, seed: int) -> None:
-    """Prepared rows with texts, in the order of `gold`."""
-    draw = np.random.default_rng(seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    words = draw.choice(WORDS, (len(gold), 6))
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number, (label, some) in enumerate(zip(gold, words, strict=True)):
-            text = f"row {number} {' '.join(some[: 1 + number % 6])} {CANARY}"
-            place = ["none", "a city", "a river"][number % 3]
-            row = {"text": text, "label": labels[label], "place": place}
-            file.write(json.dumps(row) + "\n")
 
 
 def softmax(logits):
@@ -82,8 +65,6 @@ def write_study(
     weights = [0.9, 0.1] if len(labels) == 2 else np.full(len(labels), 1 / len(labels))
     sizes = {"train": 4 * num_rows, "dev": num_rows, "test": num_rows}
     gold = {split: draw.choice(len(labels), rows, p=weights) for split, rows in sizes.items()}
-    for number, (split, values) in enumerate(gold.items()):
-        write_rows(folder / "data" / f"{split}.jsonl.gz", labels, values, number)
     hardness = {s: draw.normal(size=(num_rows, len(labels))) for s in ("dev", "test")}
     entries, finished = [], {}
     for name, kind, skill, seconds, speed, parameters, size in contestants:
@@ -126,9 +107,7 @@ def write_study(
         "best_seed": None, "test": {}, "costs": {},
     })  # fmt: skip
     positive = labels[1] if len(labels) == 2 else None
-    judged = compute_statistics(
-        folder, finished, labels=labels, positive=positive, slice_column="place", resamples=99
-    )
+    judged = compute_statistics(finished, labels=labels, positive=positive, resamples=99)
     by_name = {entry["name"]: entry for entry in entries}
     for one in judged.pop("contestants"):
         entry = by_name[one["name"]]
@@ -145,7 +124,7 @@ def write_study(
         "data": {split: facts(split, labels, values) for split, values in gold.items()}
         | {
             "source": [{"path": "train.csv.gz", "sha256": "ab" * 32, "rows": 6 * num_rows}],
-            "near_duplicates": {"threshold": 0.8, "clusters": 12, "rows": 31, "between_splits": 0},
+            "near_duplicates": {"dev_like_train": 12, "test_like_train": 3},
         },
         "options": {"split": [0.7, 0.15, 0.15], "seed": 0, "seeds": seeds},
         "machine": {"device": "cpu", "processor": "some processor", "python": "3.11.2"},

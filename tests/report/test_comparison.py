@@ -15,12 +15,11 @@ from filbert.report.plots import Style
 _spec = importlib.util.spec_from_file_location("studies", Path(__file__).with_name("studies.py"))
 studies = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(studies)
-CANARY, CONTESTANTS = studies.CANARY, studies.CONTESTANTS
-save, write_lines, write_study = studies.save, studies.write_lines, studies.write_study
+CONTESTANTS, save, write_study = studies.CONTESTANTS, studies.save, studies.write_study
 
 SECTIONS = [
     "Ranking", "Significance tests", "Curves and calibration", "Quality and cost", "Errors",
-    "Metrics by slice", "Data", "Failed and missing", "How it was made",
+    "Data", "Failed and missing", "How it was made",
 ]  # fmt: skip
 HOSTILE = "<script>alert('&\")</script>"
 
@@ -89,14 +88,6 @@ def test_every_pair_is_in_the_report_with_its_numbers(whole):
         assert row[6:8] == [str(pair["mcnemar"][key]) for key in ("only_one", "only_other")]
 
 
-def test_no_text_of_the_data_is_shown_unless_it_is_asked_for(small, written):
-    folder, _ = small
-    page = written(folder)
-    assert "zebra" not in (folder / "report.html").read_text() and "zebra" not in page.text
-    asked = written(folder, show_texts=True)
-    assert CANARY in asked.text and "script" not in asked.tags
-
-
 def test_an_unfinished_study_is_reported_and_called_so(tmp_path, undrawn, written):
     write_study(tmp_path, contestants=CONTESTANTS[4:], missing_seeds=True)
     page = written(tmp_path)
@@ -119,7 +110,7 @@ def test_a_study_in_which_nothing_was_measured_still_gives_a_page(small, written
     for entry in results["contestants"]:
         entry |= {"test": {}, "costs": {}, "status": "failed", "error": "It broke."}
         entry["seeds"] = [{"seed": 0, "status": "failed", "error": "It broke."}]
-    save(folder, results | {"pairs": [], "slices": []})
+    save(folder, results | {"pairs": []})
     page = written(folder)
     assert "No contestant was measured." in page.text and "Failed and missing" in page.headings
     assert ["minilm", "0", "failed", "It broke."] in page.rows
@@ -154,7 +145,7 @@ def test_confusions_use_the_threshold_of_the_metrics(small):
     run["test"]["threshold"] = 0.0
     save(folder, results)
     study = StudyFiles(folder)
-    assert np.all(study.answers[entry["name"]].predicted == study.positive)
+    assert np.all(study.scores[entry["name"]].predicted == study.positive)
 
 
 @pytest.mark.parametrize("is_significant", [True, False])

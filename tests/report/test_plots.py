@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.report import canvas, plots
+from filbert.report import plots
 from filbert.report.plots import Ranking
 
 
@@ -20,7 +20,7 @@ def test_the_loss_curve_shows_the_losses_and_the_rate_at_their_steps():
 
 def test_a_loss_that_is_not_a_number_leaves_a_gap_and_does_not_fail(tmp_path):
     steps = [{"step": s, "loss": None if s == 5 else 1.0} for s in range(1, 40)]
-    canvas.save(plots.loss_curve(steps, []), tmp_path / "loss.png")
+    plots.save(plots.loss_curve(steps, []), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").stat().st_size > 1000
 
 
@@ -50,8 +50,8 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
 
 
 def test_a_name_is_shortened_to_one_line():
-    assert canvas.plain("a\n b") == "a b"
-    assert len(canvas.plain("x" * 100)) == 28
+    assert plots.plain("a\n b") == "a b"
+    assert len(plots.plain("x" * 100)) == 28
     for longest in (18, 22, 23):
-        assert len(canvas.plain("bert-base-uncased-max-256", longest)) == longest
-        assert canvas.plain("bert-base-uncased-max-256", longest).endswith("max-256")
+        assert len(plots.plain("bert-base-uncased-max-256", longest)) == longest
+        assert plots.plain("bert-base-uncased-max-256", longest).endswith("max-256")

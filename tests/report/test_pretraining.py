@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.report.folder import read_run_folder
-from filbert.report.pretraining import headline, headline_facts
-from filbert.report.run import write_run_report
+from filbert.report.run import headline, headline_facts, write_run_report
 
 HOSTILE = "<script>alert('&\")</script>"
 
@@ -132,14 +130,13 @@ def test_the_page_is_one_file_with_its_plots_and_links_inside(tmp_path, page):
 
 def test_the_verdict_and_the_facts_name_the_outcome(tmp_path, undrawn):
     run = write_pretraining_run(tmp_path / "run")
-    folder = read_run_folder(tmp_path / "run")
     metrics = run["metrics"]["dev"]
-    assert headline(folder) == (
+    assert headline(run) == (
         f"novels predicts {100 * metrics['mlm_accuracy']:.1f}\u00a0% of the masked words "
         f"(perplexity {metrics['perplexity']:.2f}) on the held-out text after 400 steps on 13.4 M "
         "tokens."
     )
-    facts = dict(headline_facts(folder))
+    facts = dict(headline_facts(run))
     assert facts["time"] == "11 min 0 s"
     assert facts["parameters"] == "11.2 M"
     assert {"perplexity", "masked-word accuracy", "next-sentence accuracy"} <= facts.keys()

@@ -1,18 +1,10 @@
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
+from filbert.cli.output import print_run
 from filbert.report import numbers
-from filbert.report.table import best_value, result_rows, result_table
-
-
-def printed(run, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(result_table(run))
-    return console.file.getvalue()
+from filbert.report.table import best_value, result_rows
 
 
 @pytest.mark.parametrize(
@@ -23,9 +15,13 @@ def printed(run, width: int = 120) -> str:
         ("multilabel", ["ROC AUC", "PR AUC", "micro F1", "macro F1", "seconds", "parameters"]),
     ],
 )
-def test_the_table_holds_the_headline_metrics_of_the_problem(make_run, problem, headings):
+def test_the_table_holds_the_headline_metrics_of_the_problem(
+    make_run, problem, headings, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
     _, run = make_run(problem)
-    text = printed(run)
+    print_run(run)
+    text = capsys.readouterr().out
     assert all(heading in text for heading in headings)
     assert "400 test rows" in text and "22.7 M" in text and "95.3" in text
     assert "all-MiniLM-L6-v2" in text and "TF-IDF + logistic regression" in text

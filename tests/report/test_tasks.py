@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.report import canvas
+from filbert.report import plots
 from filbert.report.folder import RunFolder, read_run_folder
 from filbert.report.predictions import (
     confusion_by_word,
@@ -45,7 +45,7 @@ def runs(tmp_path_factory):
         folder = place / task
         folders.write_task_run(folder, task, num_rows=100)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(canvas, "save", lambda _, path: path.write_bytes(b""))
+            patch.setattr(plots, "save", lambda _, path: path.write_bytes(b""))
             with_texts = write_run_report(folder, show_texts=True).read_text(encoding="utf-8")
         made[task] = folder, write_run_report(folder).read_text(encoding="utf-8"), with_texts
     return made

@@ -57,7 +57,6 @@ class RowOptions:
         merge_as: the name of that label.
         positive: the positive class of two; by default the second label.
         split: shares of train, dev and test.
-        slice_column: a further column; the report shows metrics of the test rows by its values.
     """
 
     data: str | None = None
@@ -72,7 +71,6 @@ class RowOptions:
     merge_as: str | None = None
     positive: str | None = None
     split: tuple[float, ...] | None = None
-    slice_column: str | None = None
 
     def __post_init__(self) -> None:
         if (self.merge_labels is None) != (self.merge_as is None):
@@ -96,6 +94,19 @@ class RowOptions:
         if "-" in given.values():
             raise ConfigError("A study reads files; standard input cannot be read twice.")
         return given
+
+    def reading(self, seed: int) -> FinetuneOptions:
+        """Return the options by which `finetune` reads and splits these rows."""
+        files, (train, dev, test) = self.files, self.split or (0.7, 0.15, 0.15)
+        if "data" in files:
+            files |= {"dev": str(dev), "test": str(test)}
+        elif "dev" not in files:
+            files["dev"] = str(dev / (train + dev))
+        apart = ("data", "train", "dev", "test", "split")
+        options = {name: value for name, value in vars(self).items() if name not in apart}
+        given = {name: value for name, value in options.items() if value is not None}
+        needed = {"task": "classification", "model": "none", "out": "none", "seed": seed}
+        return FinetuneOptions.from_keywords(given | files | needed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,9 +347,9 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
 
 
 def usual_recipe(models: Sequence[str]) -> dict[str, Any]:
-    """Return a recipe with TF-IDF, the built-in models and others by folder or Hub id."""
+    """Return a recipe with TF-IDF and models by folder or Hub id; the built-in ones by default."""
     tables: dict[str, Any] = {"tfidf": {"kind": "tfidf"}}
-    for model in dict.fromkeys(["minilm", "filbert-mini", *models]):
+    for model in dict.fromkeys(models or ("minilm", "filbert-mini")):
         title = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(model).name).strip("-.") or "model"
         title = f"{title}-{len(tables)}" if title in tables else title
         tables[title] = {"model": model}

@@ -13,7 +13,6 @@ N rows, C labels, F metrics, B resamples, S seeds.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,7 +22,6 @@ from zlib import crc32
 
 import numpy as np
 
-from filbert.data.records import read_rows
 from filbert.errors import InputError, printable
 from filbert.metrics import calibration, ranking
 from filbert.metrics.bootstrap import (
@@ -51,11 +49,6 @@ SMALLEST_P_HOLM, ALPHA = 0.01, 0.05
 FEW_ROWS = 50
 # Ranges of metrics that are not in [0, 1].
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
-# Slices of one column; rarer values share one.
-MOST_SLICES = 20
-NOT_STATED = "not stated"
-# What tables write for a missing value, in any case.
-_MISSING = {"", "nan", "na", "null", "none"}
 
 
 @dataclass(frozen=True)
@@ -85,10 +78,6 @@ class Predicted:
     def wanted(self) -> np.ndarray:
         """Gold in the terms of `called`, int64 (N,)."""
         return self.gold if self.positive is None else (self.gold == self.positive).astype(np.int64)
-
-    def of(self, rows: np.ndarray) -> Predicted:
-        """Select rows by an int or bool index."""
-        return Predicted(self.gold[rows], self.probabilities[rows], self.positive, self.threshold)
 
     def metrics(self) -> dict[str, Any]:
         """Compute every metric; floats, None where undefined."""
@@ -233,23 +222,19 @@ def _with_threshold(gold: np.ndarray, table: np.ndarray, positive_id: int | None
 
 
 def compute_statistics(
-    study: Path,
     folders: Runs,
     *,
     labels: Sequence[str],
     positive: str | None,
-    slice_column: str | None = None,
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Compute the statistics of results.json.
 
     Args:
-        study: Its folder, with data/test.jsonl.gz for the slices.
         folders: Of the finished runs, by contestant and seed; at least one.
         labels: In the order of their numbers.
         positive: The positive one of two labels; None for more labels.
-        slice_column: Column of the prepared rows to make slices by.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
         seed: Of the resampling.
 
@@ -267,10 +252,6 @@ def compute_statistics(
     measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples, seed=seed)
     best = {name: one.seeds[one.best] for name, one in measured.items()}
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
-    slices = []
-    if slice_column is not None:
-        rows = [row.values for row in read_rows(study / "data" / "test.jsonl.gz")]
-        slices = [slice_entry(best, name, at) for name, at in by_column(rows, slice_column)]
     return {
         "contestants": [
             {
@@ -282,7 +263,6 @@ def compute_statistics(
             for name, one in measured.items()
         ],
         "pairs": pairs_of(measured, test_gold, resamples=for_pairs, seed=seed),
-        "slices": slices,
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
@@ -452,79 +432,3 @@ def _is_significant(entry: Mapping[str, Any]) -> bool:
     intervals = [entry, entry["over_seeds"]] if "over_seeds" in entry else [entry]
     above = all(one["low"] > 0 for one in intervals)
     return above or all(one["high"] < 0 for one in intervals)
-
-
-# Slices
-
-
-def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str, np.ndarray]]:
-    """Return the slices of one column: names with row numbers.
-
-    Numbers from 0 to 1 (0/1, or a share of annotators) become "yes" from 0.5 on and "no". Other
-    values are names: the 20 most frequent, the rest together. Rows without a value (see
-    `is_missing`) are "not stated".
-    """
-    values = [row.get(column) for row in rows]
-    names = [None if is_missing(value) else str(value).strip() for value in values]
-    shares = {name: _share(name) for name in names if name is not None}
-    are_shares = all(share is not None for share in shares.values())
-    if are_shares:
-        names = [n and ("yes" if (shares[n] or 0) >= 0.5 else "no") for n in names]
-    counts = Counter(name for name in names if name is not None)
-    order = sorted(counts, key=lambda name: (-counts[name], name))
-    if are_shares:
-        order.sort(reverse=True)  # yes, no
-    if len(order) > MOST_SLICES:
-        rest = f"{len(order) - MOST_SLICES + 1:,} other values"
-        order = [*order[: MOST_SLICES - 1], rest]
-        names = [name if name is None or name in order else rest for name in names]
-    table = np.array([NOT_STATED if name is None else name for name in names], dtype=object)
-    parts = [(printable(name), np.flatnonzero(table == name)) for name in [*order, NOT_STATED]]
-    return [(name, at) for name, at in parts if len(at)]
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value is empty, NaN, or one of the words nan, NA, null and none."""
-    return value is None or str(value).strip().lower() in _MISSING
-
-
-def _share(name: str) -> float | None:
-    """Return the value as a number from 0 to 1; None if it is no such number."""
-    try:
-        number = float(name)
-    except ValueError:
-        return {"true": 1.0, "false": 0.0}.get(name.lower())
-    return number if 0 <= number <= 1 else None
-
-
-def slice_entry(runs: Mapping[str, Predicted], name: str, at: np.ndarray) -> dict[str, Any]:
-    """Return the entry of a slice in results.json, with the metrics of every contestant.
-
-    Two labels: roc_auc, pr_auc, f1, precision, recall, accuracy and false_positive_rate; None
-    means an empty denominator. More labels: accuracy, macro_f1.
-
-    Args:
-        runs: Predictions for all rows, by contestant.
-        name: Of the slice.
-        at: Its row indices.
-    """
-    parts = {who: one.of(at) for who, one in runs.items()}
-    first = next(iter(parts.values()))
-    return {
-        "slice": name,
-        "rows": len(at),
-        "positives": None if first.positive is None else int(first.wanted.sum()),
-        "contestants": {who: _slice_metrics(one) for who, one in parts.items()},
-    }
-
-
-def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
-    metrics = predicted.metrics()
-    if predicted.positive is None:
-        return {key: metrics[key] for key in ("accuracy", "macro_f1")}
-    if not predicted.wanted.any():
-        metrics |= {"f1": None, "precision": None, "recall": None}
-    negatives = predicted.called[predicted.wanted == 0]
-    rate = float(negatives.mean()) if len(negatives) else None
-    keys = ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
-    return {key: metrics[key] for key in keys} | {"false_positive_rate": rate}

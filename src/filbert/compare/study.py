@@ -25,22 +25,27 @@ import numpy as np
 import torch
 
 from filbert.compare.contestants import ContestantRun, run_child
-from filbert.compare.recipe import TRAINED, Contestant, RowOptions, Study
-from filbert.compare.statistics import compute_statistics, is_missing
-from filbert.data.columns import ColumnNames, recognised
-from filbert.data.labels import Merge, check_names, label_in, label_order
+from filbert.compare.recipe import TRAINED, Contestant, Study
+from filbert.compare.statistics import compute_statistics
+from filbert.data.labels import label_in
 from filbert.data.records import Row, file_digest
-from filbert.data.splitting import between, near_duplicates, stratified_split
+from filbert.data.splitting import between, near_duplicates
 from filbert.errors import ConfigError, InputError, Interrupted
 from filbert.files import portable, read_json, sha256_of, write_atomically, write_json
 from filbert.model.precision import choose_device, choose_precision
 from filbert.report.comparison import write_comparison_report
+from filbert.tasks.base import Task
+from filbert.tasks.rows import row_labels
+from filbert.train.linear import joined
 from filbert.train.log import say
 from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
+from filbert.train.splits import read_splits, with_columns
 
 SPLITS = ("train", "dev", "test")
+# Pairs of splits that should have no rows in common.
+_LATER_AND_EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
 # Options that do not change the result, so that they are no part of the fingerprint.
 _FREE = ("save_every", "license", "language")
 # Costs of a run; those of a contestant are medians over its seeds.
@@ -64,7 +69,6 @@ def run_study(
     *,
     only: Sequence[str] = (),
     overwrite: bool = False,
-    show_texts: bool = False,
 ) -> dict[str, Any]:
     """Run the missing runs of a study, then write the results of all that are finished.
 
@@ -73,7 +77,6 @@ def run_study(
         out: Its folder; finished runs of the same rows and options are not run again.
         only: Contestants to run now; the others are included in the results if they are finished.
         overwrite: Replace finished runs of other rows or options.
-        show_texts: The report shows texts.
 
     Returns:
         The content of results.json.
@@ -108,7 +111,7 @@ def run_study(
         say("computing metrics, intervals and tests")
         results = results_of(study, folder, state, runs)
         write_json(folder / "results.json", results)
-        write_comparison_report(folder, show_texts=show_texts)
+        write_comparison_report(folder)
         return results
 
 
@@ -196,120 +199,65 @@ def _prepare(study: Study, folder: Path, state: State) -> bool:
         say(f"{name}: {facts[name]['rows']:,} rows ({counts})")
     if facts["positive"] is not None and rows.positive is None and rows.merge_as is None:
         say(f"positive: {facts['positive']!r}, the second label; --positive names the other one")
-    for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
+    for name, earlier in _LATER_AND_EARLIER:
         if count := facts["near_duplicates"][f"{name}_like_{earlier}"]:
             say(f"{name}: {count:,} rows nearly repeat a row of {earlier}")
     return True
 
 
 def prepare(study: Study, folder: Path) -> dict[str, Any]:
-    """Write folder/{train,dev,test}.jsonl.gz.
+    """Read and split the rows as `finetune` does, and write folder/{train,dev,test}.jsonl.gz.
 
     Returns:
-        {"train"|"dev"|"test": {path, rows, sha256, label_counts}, "source": [{of, path, sha256,
-        rows}], "labels", "positive", "near_duplicates": {...}}.
+        {"train"|"dev"|"test": {path, rows, sha256, label_counts}, "source": [{of, path, sha256}],
+        "labels", "positive", "near_duplicates": {...}}.
 
     Raises:
-        InputError: A row is wrong (with file and line), or a split is left without a class.
-        ConfigError: Columns or labels that are not there.
+        InputError: A row is wrong (with file and line), or dev or test has one of two classes only.
+        ConfigError: Columns or labels that are not there, or rows with several labels.
     """
     options = study.options.rows
-    rows = {name: _read(options, path) for name, path in options.files.items()}
-    labels, positive = _labels(options, [row for part in rows.values() for row in part])
-    splits, repeats = _split(study, rows)
-    for name, part in splits.items():
-        missing = [label for label in labels if all(row.values["label"] != label for row in part)]
-        if missing:
+    task, rows, division = read_splits(with_columns(options.reading(study.options.seed or 0)))
+    if task.spec.multilabel:
+        raise ConfigError("A study compares classifiers of one label a row; give one label a row.")
+    labels = list(task.spec.labels or ())
+    for line in division.lines() if division else ():
+        say(line)
+    facts: dict[str, Any] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in SPLITS:
+        # A label that train does not have is refused, with file and line.
+        counts = Counter(labels[task.gold(row)] for row in rows[name])
+        missing = [label for label in labels if not counts[label]]
+        if missing and len(labels) == 2:
             raise InputError(
                 f"No row of {name} has the label {missing[0]!r}. Give more rows, other shares "
                 "(split) or another seed."
             )
-    column = options.slice_column
-    if column and all(is_missing(row.values.get(column)) for row in splits["test"]):
-        raise InputError(f"slice_column: no test row has a value in the column {column!r}.")
-    facts: dict[str, Any] = {}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in SPLITS:
-        path = folder / f"{name}.jsonl.gz"
-        lines = "".join(
-            json.dumps(row.values, ensure_ascii=False, default=str) + "\n" for row in splits[name]
-        )
-        # Half a surrogate pair stays an escape. Without a time, the same rows give the same bytes.
-        data = lines.encode("utf-8", "backslashreplace")
-        write_atomically(path, gzip.compress(data, mtime=0))
-        counts = Counter(row.values["label"] for row in splits[name])
-        facts[name] = {
-            "path": f"data/{path.name}",
-            "rows": len(splits[name]),
-            "sha256": sha256_of(path),
-            "label_counts": {label: counts[label] for label in labels},
-        }
-    source = [
-        {"of": name, "path": Path(path).name, "sha256": file_digest(path), "rows": len(rows[name])}
-        for name, path in options.files.items()
-    ]
-    repeats |= _repeats(splits)
+        facts[name] = _write_rows(task, rows[name], folder / f"{name}.jsonl.gz")
+        facts[name]["label_counts"] = {label: counts[label] for label in labels}
     return facts | {
-        "source": source,
+        "source": [
+            {"of": name, "path": Path(path).name, "sha256": file_digest(path)}
+            for name, path in options.files.items()
+        ],
         "labels": labels,
-        "positive": positive,
-        "near_duplicates": repeats,
+        "positive": task.spec.positive,
+        "near_duplicates": _repeats(rows),
     }
 
 
-def _read(options: RowOptions, path: str) -> list[Row]:
-    """Return rows with text, perhaps text_pair, label and the slice column, under these names."""
-    names = ColumnNames(
-        text_column=options.text_column or "text",
-        text_pair_column=options.text_pair_column,
-        label_column=options.label_column,
-        merge_labels=options.merge_labels,
-        merge_as=options.merge_as,
-        separator=options.separator,
-    )
-    extra = () if options.slice_column is None else (options.slice_column,)
-    names = recognised(path, names, num_texts=1, has_label=True, apart=extra)
-    rows = names.read(path, required=("text", "label"), optional=("text_pair",), extra=extra)
-    return [
-        Row(
-            {
-                k: row.values[k]
-                for k in ("text", "text_pair", *extra)
-                if row.values.get(k) is not None
-            }
-            | {"label": label_in(row)},
-            row.path,
-            row.line,
-        )
-        for row in rows
-    ]
-
-
-def _split(
-    study: Study, rows: Mapping[str, list[Row]]
-) -> tuple[dict[str, list[Row]], dict[str, int]]:
-    """Split into train, dev and test; rows that nearly repeat each other stay in one split.
-
-    Rows that were given as a split stay in it.
-
-    Returns:
-        The splits, and the numbers of clusters of near-duplicates and of rows in them.
-    """
-    if "dev" in rows:
-        return dict(rows), {}
-    train, dev, test = study.options.rows.split or (0.7, 0.15, 0.15)
-    shares = {"train": train, "dev": dev, "test": test}
-    if "data" not in rows:
-        shares = {"train": train / (train + dev), "dev": dev / (train + dev)}
-    whole = rows["data"] if "data" in rows else rows["train"]
-    groups = near_duplicates([_text(row) for row in whole]).clusters
-    _, sizes = np.unique(groups, return_counts=True)
-    labels = [row.values["label"] for row in whole]
-    parts = stratified_split(labels, shares, seed=study.options.seed or 0, groups=groups)
-    splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
-    splits |= {name: rows[name] for name in rows.keys() & {"test"}}
-    repeated = sizes[sizes > 1]
-    return splits, {"clusters": len(repeated), "rows_in_clusters": int(repeated.sum())}
+def _write_rows(task: Task, rows: Sequence[Row], path: Path) -> dict[str, Any]:
+    """Write text, perhaps text_pair, and label of each row; return path, rows and sha256."""
+    lines = ""
+    for row in rows:
+        texts = {k: row.values[k] for k in ("text", "text_pair") if row.values.get(k) is not None}
+        content = texts | {"label": row_labels(task, row)[0]}
+        lines += json.dumps(content, ensure_ascii=False) + "\n"
+    # Half a surrogate pair stays an escape. Without a time, the same rows give the same bytes.
+    data = lines.encode("utf-8", "backslashreplace")
+    write_atomically(path, gzip.compress(data, mtime=0))
+    return {"path": f"data/{path.name}", "rows": len(rows), "sha256": sha256_of(path)}
 
 
 def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
@@ -321,40 +269,14 @@ def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
     counts = [len(part) for part in splits.values()]
     rows = [row for part in splits.values() for row in part]
     split_of = np.repeat(list(splits), counts)
-    labels = np.array([row.values["label"] for row in rows], dtype=object)
-    near = near_duplicates([_text(row) for row in rows], parts=counts)
-    for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
+    labels = np.array([label_in(row) for row in rows], dtype=object)
+    near = near_duplicates([joined(row) for row in rows], parts=counts)
+    for name, earlier in _LATER_AND_EARLIER:
         leaked, sources = between(near, split_of == earlier, split_of == name)
         facts[f"{name}_like_{earlier}"] = len(leaked)
         differ = labels[leaked] != labels[sources]
         facts[f"{name}_like_{earlier}_other_label"] = int(np.count_nonzero(differ))
     return facts
-
-
-def _text(row: Row) -> str:
-    pair = row.values.get("text_pair")
-    return f"{row.values['text']} {pair}" if pair else str(row.values["text"])
-
-
-def _labels(options: RowOptions, rows: Sequence[Row]) -> tuple[list[str], str | None]:
-    """Return the labels in order, and the positive one of two.
-
-    Raises:
-        InputError: There is one label only, or one is written in two ways.
-        ConfigError: The positive class is not one of two labels.
-    """
-    counts = Counter(row.values["label"] for row in rows)
-    labels = sorted(counts, key=label_order)
-    if len(labels) < 2:
-        raise InputError(f"The rows hold one label only ({labels[0]!r}); a study needs two.")
-    check_names(labels, multilabel=False)
-    positive = options.positive
-    if positive is not None and (positive not in labels or len(labels) != 2):
-        raise ConfigError(f"positive is {positive!r}, one of two labels; found: {labels[:12]}.")
-    if len(labels) == 2 and positive is None:
-        merged = options.merge_labels and Merge(options.merge_labels, options.merge_as or "").name
-        positive = merged or labels[1]
-    return labels, positive
 
 
 # Runs and their fingerprints
@@ -499,7 +421,7 @@ def results_of(
         state: Content of study.json.
         runs: All runs of the study, finished or not.
     """
-    data, rows = state["data"], study.options.rows
+    data = state["data"]
     entries = [_entry(one, folder, runs) for one in study.contestants]
     results: dict[str, Any] = {
         "filbert": version("filbert"),
@@ -514,7 +436,6 @@ def results_of(
         "notes": notes_of(entries),
         "contestants": entries,
         "pairs": [],
-        "slices": [],
     }
     finished = {
         entry["name"]: {
@@ -528,11 +449,9 @@ def results_of(
     if not finished:
         return results
     statistics = compute_statistics(
-        folder,
         finished,
         labels=data["labels"],
         positive=data["positive"],
-        slice_column=rows.slice_column,
         resamples=study.options.resamples or 2000,
     )
     by_name = {entry["name"]: entry for entry in entries}

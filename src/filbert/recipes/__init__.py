@@ -18,7 +18,7 @@ _FOLDER = Path(__file__).parent
 # Endings of tables, which are no recipes.
 _ROWS = (".csv", ".tsv", ".jsonl", ".parquet")
 # What a study's recipe may say of the call that reads it, and not of the study.
-_CALL = ("out", "only", "overwrite", "show_texts", "json")
+_CALL = ("out", "only", "overwrite", "json")
 
 
 def recipe_path(name: str, verb: str) -> Path:
@@ -88,7 +88,7 @@ def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: a switch that is neither true nor false.
     """
     found = {name: content[name] for name in _CALL if name in content}
-    for name in ("overwrite", "show_texts", "json"):
+    for name in ("overwrite", "json"):
         if not isinstance(found.get(name, False), bool):
             raise ConfigError(f"The recipe's {name} is {found[name]!r}; it must be true or false.")
     return found

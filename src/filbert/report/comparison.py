@@ -1,14 +1,13 @@
-"""The HTML report of a study: ranking, tests, curves, costs, errors, slices, provenance.
+"""The HTML report of a study: ranking, tests, curves, costs, errors, provenance.
 
-All statistics are those of results.json; predictions are only used for curves, confusions and hard
-rows. N rows, C labels.
+All statistics are those of results.json; predictions are only used for curves and confusions.
+N rows, C labels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -16,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from filbert.data.records import read_rows
 from filbert.errors import InputError
 from filbert.files import read_json
 from filbert.report import numbers, plots
-from filbert.report.folder import read_scores
+from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
 from filbert.report.plots import Ranking, Style
 from filbert.report.render import (
@@ -36,9 +34,7 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.worst_errors import Passages, excerpt
-
-Columns = tuple[tuple[str, str], ...]
+from filbert.report.table import FALLING, Columns, best_value
 
 # Metric and heading; the first one decides the ranking.
 BINARY: Columns = (
@@ -59,17 +55,6 @@ MULTICLASS: Columns = (
     ("ece", "calibration error"),
     ("loss", "loss"),
 )
-FALLING = frozenset({"ece", "loss"})  # less is better
-SLICE_METRICS = {
-    "f1": "F1",
-    "macro_f1": "macro F1",
-    "false_positive_rate": "false positive rate",
-    "roc_auc": "ROC AUC",
-    "pr_auc": "PR AUC",
-    "precision": "precision",
-    "recall": "recall",
-    "accuracy": "accuracy",
-}
 # Cost, its heading, and how it is written.
 COSTS = (
     ("training_seconds", "training", numbers.seconds),
@@ -80,26 +65,8 @@ COSTS = (
     ("peak_bytes", "peak memory", numbers.size),
 )
 SPLITS = ("train", "dev", "test")
-MOST_ROWS = 20
 # More pairs are folded.
 MOST_PAIRS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Test predictions of the seed that is best on dev.
-
-    Attributes:
-        rows: Row numbers, int64 (N,).
-        gold: Label ids, int64 (N,).
-        predicted: Label ids at the threshold of the metrics, int64 (N,).
-        probabilities: float64 (N, C).
-    """
-
-    rows: np.ndarray
-    gold: np.ndarray
-    predicted: np.ndarray
-    probabilities: np.ndarray
 
 
 class StudyFiles:
@@ -150,19 +117,15 @@ class StudyFiles:
         return f"{100 * self.results['statistics']['level']:g}\N{NO-BREAK SPACE}%"
 
     @cached_property
-    def answers(self) -> dict[str, Answers]:
-        """Predictions of the best seed of each measured contestant."""
+    def scores(self) -> dict[str, Scores]:
+        """Test predictions of the best seed of each measured contestant."""
         return {one["name"]: self._read(one) for one in self.measured}
 
-    def _read(self, one: dict[str, Any]) -> Answers:
+    def _read(self, one: dict[str, Any]) -> Scores:
         run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
         path = self.path / run["folder"] / "predictions" / "test.jsonl"
-        scores = read_scores(path, self.labels)
-        predicted, at = scores.probabilities.argmax(1), self.positive
-        if at is not None:
-            threshold = run["test"]["threshold"]
-            predicted = np.where(scores.probabilities[:, at] >= threshold, at, 1 - at)
-        return Answers(scores.rows, scores.gold, predicted, scores.probabilities)
+        threshold = None if self.positive is None else run["test"]["threshold"]
+        return read_scores(path, self.labels, self.positive, threshold)
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
         """The tested difference of two contestants in the deciding metric, as `one` minus `other`.
@@ -181,14 +144,13 @@ class StudyFiles:
         return None
 
 
-def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
+def write_comparison_report(folder: Path) -> Path:
     """Write report.html and plots/*.png into a study's folder; return the page's path.
 
-    Missing parts (seeds, contestants, slices) are left out and named.
+    Missing seeds and contestants are left out and named.
 
     Args:
         folder: Written by `filbert compare --out`, finished or not.
-        show_texts: Also show texts of the rows that the contestants disagree on or all get wrong.
 
     Raises:
         InputError: There is no results.json.
@@ -197,8 +159,7 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
     study = StudyFiles(Path(folder))
     sections: list[Section | None] = []
     if study.measured:
-        sections = [ranking(study), tests(study), curves(study), costs(study)]
-        sections += [errors(study, show_texts=show_texts), slices(study)]
+        sections = [ranking(study), tests(study), curves(study), costs(study), errors(study)]
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
@@ -262,9 +223,7 @@ def ranking(study: StudyFiles) -> Section:
     ]  # fmt: skip
     caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."
     best = {
-        key: (min if key in FALLING else max)(
-            (v for one in measured if (v := one["test"][key]["value"]) is not None), default=None
-        )
+        key: best_value((one["test"][key]["value"] for one in measured), key)
         for key, _ in study.metrics
     }
     level = {
@@ -346,10 +305,10 @@ def curves(study: StudyFiles) -> Section:
     """ROC and precision-recall curves of two labels, and the calibration."""
     figures, at, of_label = {}, study.positive, "the predicted label"
     calibrated = []
-    for name, answers in study.answers.items():
-        is_true, confidence = answers.gold == answers.predicted, answers.probabilities.max(1)
+    for name, scores in study.scores.items():
+        is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
         if at is not None:
-            is_true, confidence = answers.gold == at, answers.probabilities[:, at]
+            is_true, confidence = scores.gold == at, scores.probabilities[:, at]
         calibrated.append((name, study.styles[name], is_true, confidence))
     if at is not None:
         of_label = f"label {study.labels[at]}"
@@ -403,87 +362,17 @@ def costs(study: StudyFiles) -> Section | None:
     )
 
 
-# Rows and slices
-
-
-def slices(study: StudyFiles) -> Section | None:
-    """Metrics on parts of the test rows."""
-    parts: list[dict[str, Any]] = study.results["slices"]
-    if not parts:
-        return None
-    known = [key for key in SLICE_METRICS if key in next(iter(parts[0]["contestants"].values()))]
-    rows = [
-        [part["slice"], name, numbers.count(part["rows"]), numbers.count(part["positives"]),
-         *(fixed(metrics[key], study.digits) for key in known)]
-        for part in parts for name, metrics in part["contestants"].items()
-    ]  # fmt: skip
-    head = ["slice", "contestant", "rows", "positives", *(SLICE_METRICS[key] for key in known)]
-    return section(
-        "Metrics by slice",
-        "Metrics of small slices vary by chance. F1 and PR AUC grow with the share of positives, "
-        "so compare contestants within a slice, not slices with each other.",
-        Table(head, rows, 2, title="Slices in numbers", folded=len(rows) > MOST_ROWS),
-    )
-
-
-def errors(study: StudyFiles, *, show_texts: bool = False) -> Section:
-    """Confusion matrices, rows that contestants disagree on, and rows that all get wrong."""
+def errors(study: StudyFiles) -> Section:
+    """Confusion matrices."""
     num = len(study.labels)
     tables = []
-    for name, answers in study.answers.items():
+    for name, scores in study.scores.items():
         counts = np.zeros((num, num), dtype=np.int64)
-        np.add.at(counts, (answers.gold, answers.predicted), 1)
+        np.add.at(counts, (scores.gold, scores.predicted), 1)
         tables.append((name, counts))
     plot = plots.confusion_panels(tables, study.labels)
     caption = "Confusion matrices: gold in rows, predicted in columns, share of the row."
-    return section(
-        "Errors",
-        gallery(study.path, {"confusions": (plot, caption)}),
-        *(_hard_rows(study, show_texts=show_texts) if len(tables) > 1 else ()),
-    )
-
-
-def _hard_rows(study: StudyFiles, *, show_texts: bool) -> list[Any]:
-    names, answers = list(study.answers), list(study.answers.values())
-    rows, gold = answers[0].rows, answers[0].gold
-    correct = np.stack([one.predicted == gold for one in answers])
-    num_correct = correct.sum(0)
-    minority = np.minimum(num_correct, len(answers) - num_correct)
-    score = np.mean([one.probabilities[np.arange(len(gold)), gold] for one in answers], 0)
-    blocks: list[Any] = []
-    for title, at, order in (
-        ("Most disputed rows", np.flatnonzero(minority), -minority),
-        ("Rows that all get wrong", np.flatnonzero(num_correct == 0), score),
-    ):
-        worst = at[np.lexsort((rows[at], order[at]))][:MOST_ROWS].tolist()
-        texts = _passages(study.path, rows[worst].tolist()) if show_texts else {}
-        cells = []
-        for n in worst:
-            right = [name for name, is_right in zip(names, correct[:, n], strict=True) if is_right]
-            cells.append([study.labels[gold[n]], ", ".join(right) or "none",
-                          numbers.count(int(rows[n])), f"{score[n]:.3f}"])  # fmt: skip
-        blocks += [
-            f"{title}: {len(at):,} of {len(gold):,} test rows. Rows count from 0 in "
-            "data/test.jsonl.gz.",
-            Table(
-                ["gold", "correct contestants", "row", "mean score of gold"], cells, 2,
-                passages=[texts[int(rows[n])] for n in worst] if texts else (),
-            ),
-        ]  # fmt: skip
-    return blocks
-
-
-def _passages(folder: Path, wanted: Collection[int]) -> dict[int, Passages]:
-    """Texts of rows of data/test.jsonl.gz by row number."""
-    return {
-        number: [
-            (name.replace("_", " "), excerpt(str(row.values[name])))
-            for name in ("text", "text_pair")
-            if row.values.get(name) is not None
-        ]
-        for number, row in enumerate(read_rows(folder / "data" / "test.jsonl.gz"))
-        if number in wanted
-    }
+    return section("Errors", gallery(study.path, {"confusions": (plot, caption)}))
 
 
 # Data and provenance

@@ -41,14 +41,8 @@ class RunFolder:
 
     @property
     def problem(self) -> str | None:
-        """binary, multiclass or multilabel; otherwise the name of the task, if it is known."""
+        """The kind of problem; see `problem_of`."""
         return problem_of(self.run)
-
-    @property
-    def is_pretraining(self) -> bool:
-        """Whether the run is of `filbert pretrain`, or a distillation on raw text."""
-        command = self.run.get("command")
-        return command == "pretrain" or (command == "distill" and self.run.get("task") is None)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -86,8 +80,13 @@ class RunFolder:
 
 
 def problem_of(run: dict[str, Any]) -> str | None:
-    """binary, multiclass or multilabel; otherwise the name of the task, if it is known."""
+    """binary, multiclass or multilabel; otherwise the name of the task, if it is known.
+
+    "pretraining" stands for `filbert pretrain` and for distillation on raw text.
+    """
     task = run.get("task")
+    if task is None and run.get("command") in ("pretrain", "distill"):
+        return "pretraining"
     return run.get("problem") or (None if task == "classification" else task)
 
 
@@ -168,19 +167,31 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Predictions of N rows: row numbers and gold label ids, int64 (N,); probabilities (N, C)."""
+    """Predictions of N rows for C labels.
+
+    Attributes:
+        rows: Row numbers, int64 (N,).
+        gold: Label ids, int64 (N,).
+        probabilities: float64 (N, C).
+        predicted: Label ids, int64 (N,): of two labels those at the threshold.
+    """
 
     rows: np.ndarray
     gold: np.ndarray
     probabilities: np.ndarray
+    predicted: np.ndarray
 
 
-def read_scores(path: Path, labels: Sequence[str]) -> Scores:
+def read_scores(
+    path: Path, labels: Sequence[str], positive: int | None = None, threshold: float | None = None
+) -> Scores:
     """Read the predictions of a classifier with one label a row.
 
     Args:
         path: predictions/SPLIT.jsonl of a run folder.
         labels: C names, in the order of their ids.
+        positive: Id of the positive one of two labels.
+        threshold: Of its probability; without it the most probable label is predicted.
 
     Raises:
         FormatError: The file is missing, empty or damaged.
@@ -192,6 +203,10 @@ def read_scores(path: Path, labels: Sequence[str]) -> Scores:
         rows = np.array([int(line["row"]) for line in lines])
         gold = np.array([labels.index(line["gold"]) for line in lines])
         table = [[float(line["scores"][label]) for label in labels] for line in lines]
-        return Scores(rows, gold, probabilities(table))
+        scores = probabilities(table)
     except (KeyError, TypeError, ValueError, InputError) as error:
         raise FormatError(f"{path} holds no predictions for {list(labels)}: {error}") from None
+    predicted = scores.argmax(1)
+    if positive is not None and threshold is not None:
+        predicted = np.where(scores[:, positive] >= threshold, positive, 1 - positive)
+    return Scores(rows, gold, scores, predicted)

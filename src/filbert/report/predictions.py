@@ -12,7 +12,7 @@ from filbert.metrics import calibration
 from filbert.metrics.classification import label_metrics
 from filbert.metrics.entities import entities_of, entity_metrics, split
 from filbert.metrics.squad import answer_scores, normalize
-from filbert.report import canvas, numbers, plots
+from filbert.report import numbers, plots
 from filbert.report.folder import (
     Prediction,
     RunFolder,
@@ -170,14 +170,14 @@ def calibrated(folder: RunFolder) -> Section | None:
         meaning = "share of correct rows"
         is_true = np.array([row.get("label", row.get("choice")) == row["gold"] for row in rows])
         scores = np.array([max(_values(row["scores"])) for row in rows])
-    bins = calibration.reliability_bins(is_true, scores)
     error = calibration.expected_calibration_error(is_true, scores)
     caption = (
-        "Reliability diagram: on the dashed line the model is calibrated. Vertical bars: "
-        "95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
+        "Reliability diagram: on the dashed line the model is calibrated. Every point has equally "
+        "many rows; vertical bars: 95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
         f"{numbers.metric(error)} (15 bins)."
     )
-    figures = {"reliability": (plots.reliability_plot(bins, ylabel=canvas.plain(meaning)), caption)}
+    plot = plots.reliability_plot(is_true, scores, ylabel=plots.plain(meaning))
+    figures = {"reliability": (plot, caption)}
     return section("Calibration", num_rows(folder), gallery(folder.path, figures))
 
 

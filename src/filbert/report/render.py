@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from filbert.files import write_atomically
-from filbert.report import canvas, numbers
+from filbert.report import numbers, plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,11 +90,11 @@ def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
     for name, (figure, caption) in figures.items():
         path = folder / "plots" / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
-        canvas.save(figure, path)
+        plots.save(figure, path)
         images.append({
             "base64": base64.b64encode(path.read_bytes()).decode("ascii"),
             "alt": f"Plot: {name.replace('_', ' ')}",
-            "width": round(100 * canvas.WIDTH),
+            "width": round(100 * plots.WIDTH),
             "caption": caption,
         })  # fmt: skip
     shown = [table for table in tables if table.rows]

@@ -1,4 +1,4 @@
-"""The HTML report of a run folder: header, results, seeds, training, data and provenance."""
+"""The HTML report of a run folder: headline, results, seeds, training, data and provenance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from filbert.report import numbers, plots, predictions, pretraining
-from filbert.report.folder import SPLITS, RunFolder, headline_split, read_run_folder
+from filbert.report import numbers, plots, predictions
+from filbert.report.folder import (
+    SPLITS,
+    RunFolder,
+    headline_split,
+    problem_of,
+    read_run_folder,
+)
 from filbert.report.render import (
-    Cell,
     Section,
     Table,
     facts_table,
@@ -23,13 +28,15 @@ from filbert.report.render import (
 )
 from filbert.report.table import (
     FALLING,
-    best_value,
+    LOSSES,
     difference_lines,
     difference_words,
     heading_of,
     headline_metrics,
     model_name,
     result_rows,
+    result_table,
+    throughput,
 )
 from filbert.report.worst_errors import worst_errors
 
@@ -53,14 +60,10 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     """
     folder = read_run_folder(Path(run_folder))
     run = folder.run
+    of_task = predictions.SECTIONS.get(folder.problem or "", ()) if folder.rows else ()
+    of_data = corpora if folder.problem == "pretraining" else lengths
     make: list[Callable[[RunFolder], Section | None]]
-    if folder.is_pretraining:
-        make = [pretraining.results, pretraining.training, pretraining.corpora]
-        title, facts = pretraining.headline(folder), pretraining.headline_facts(folder)
-    else:
-        of_task = predictions.SECTIONS.get(folder.problem or "", ()) if folder.rows else ()
-        make = [results, seeds, training, *of_task, lengths]
-        title, facts = f"{headline(run)} {spread_of_seeds(run)}", headline_facts(run)
+    make = [results, seeds, training, *of_task, of_data]
     sections = [one(folder) for one in make]
     sections.append(worst_errors(folder, show_texts=show_texts))
     status = run.get("status")
@@ -71,9 +74,9 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
             f"filbert {run.get('filbert', '')}", run.get("task") or run.get("command"),
             run.get("finished"),
         ],
-        headline=title,
+        headline=headline(run),
         notes=[] if status in (None, "done") else [f"Status of this run: {status}."],
-        facts=facts,
+        facts=headline_facts(run),
         sections=[*sections, provenance(folder)],
     )  # fmt: skip
 
@@ -97,7 +100,9 @@ def headline_facts(run: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def headline(run: dict[str, Any]) -> str:
-    """One sentence: the first headline metric and its difference from the best baseline."""
+    """The first headline metric, its difference from the best baseline, and the other seeds."""
+    if problem_of(run) == "pretraining":
+        return _pretraining_headline(run)
     split, model = headline_split(run), result_rows(run)[0]
     columns = headline_metrics(run)
     if split is None or not columns:
@@ -108,19 +113,33 @@ def headline(run: dict[str, Any]) -> str:
     less = " (less is better)" if key in FALLING else ""
     text = f"{model.name} reaches {heading} {model.metrics[key]:.3f}{less} on {rows}"
     difference = difference_words(run, key)
-    return f"{text}: {difference}." if difference else f"{text}."
-
-
-def spread_of_seeds(run: dict[str, Any]) -> str:
-    """Mean and standard deviation over the seeds for the headline; empty for a single seed."""
+    text = f"{text}: {difference}." if difference else f"{text}."
     spread = run.get("seeds") or {}
     dev = ((spread.get("figures") or {}).get("dev") or {}).get(spread.get("metric"))
     if len(spread.get("runs") or ()) < 2 or not dev:
-        return ""
+        return text
     return (
-        f"It is the best of {len(spread['runs'])} seeds on dev; over all seeds, the dev "
+        f"{text} It is the best of {len(spread['runs'])} seeds on dev; over all seeds, the dev "
         f"{heading_of(spread['metric'])} is {dev['mean']:.3f} ± {dev['deviation']:.3f}."
     )
+
+
+def _pretraining_headline(run: dict[str, Any]) -> str:
+    """Accuracy and perplexity on held-out text, and those of the teacher."""
+    reached, of_teacher = _masked_words(run), _masked_words(run.get("teacher") or {})
+    text = f"{model_name(run)} {f'{reached} on the held-out text' if reached else 'was trained'}"
+    text += f" after {run['steps']:,} steps" if run.get("steps") is not None else ""
+    text += f" on {numbers.parameters(run['tokens'])} tokens." if run.get("tokens") else "."
+    return f"{text} Its teacher {of_teacher}." if of_teacher else text
+
+
+def _masked_words(facts: dict[str, Any]) -> str:
+    """What a model or its teacher predicts on held-out text; empty if that was not measured."""
+    metrics = (facts.get("metrics") or {}).get("dev") or {}
+    if metrics.get("mlm_accuracy") is None:
+        return ""
+    text = f"predicts {numbers.percent(metrics['mlm_accuracy'])} of the masked words"
+    return f"{text} (perplexity {numbers.fixed(metrics.get('perplexity'), 2)})"
 
 
 def results(folder: RunFolder) -> Section | None:
@@ -128,33 +147,34 @@ def results(folder: RunFolder) -> Section | None:
     run, split = folder.run, headline_split(folder.run)
     if split is None:
         return None
-    table, columns = result_rows(run), headline_metrics(run)
-    best = {key: best_value((row.metrics.get(key) for row in table), key) for key, _ in columns}
-    rows = []
-    for row in table:
-        values = [(row.metrics.get(key), best[key]) for key, _ in columns]
-        cells = [Cell(numbers.metric(v), strong=v is not None and v == most) for v, most in values]
-        seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:,.1f}"
-        rows.append([row.name, *cells, seconds, numbers.parameters(row.parameters)])
-    head = ["model", *(heading for _, heading in columns), "seconds", "parameters"]
-    # Every metric: the model on all splits, and the baselines.
+    # Every metric: the model on all splits, the baselines and the teacher.
     measured = {name: metrics for name, metrics in run["metrics"].items() if metrics}
-    measured |= {f"{row.name} ({split})": row.metrics for row in table[1:]}
+    measured |= {f"{row.name} ({split})": row.metrics for row in result_rows(run)[1:]}
+    if teacher := ((run.get("teacher") or {}).get("metrics") or {}).get(split):
+        measured[f"teacher ({split})"] = teacher
     keys = dict.fromkeys(
         key for metrics in measured.values() for key, value in metrics.items()
         if not isinstance(value, (dict, list))
     )  # fmt: skip
-    every = [[key, *(numbers.metric(m.get(key)) for m in measured.values())] for key in keys]
-    num_rows = numbers.count(((run.get("data") or {}).get(split) or {}).get("rows"))
-    remark = f"Measured on {num_rows} {split} rows. The best value of a column is bold."
-    if split == "dev":
+    every = [
+        [LOSSES.get(key, key), *(numbers.metric(m.get(key)) for m in measured.values())]
+        for key in keys
+    ]
+    remark = "The best value of a column is bold."
+    if folder.problem == "pretraining":
+        remark += (
+            " Always the same sequences with the same masks. A masked word is one token of the "
+            "vocabulary, so these metrics cannot be compared between models with different "
+            "vocabularies. Perplexity is the exponential of the masked-word loss."
+        )
+    elif split == "dev":
         remark += " The model was chosen on these rows: expect slightly less on new rows."
     left_out = measured[split].get("left_out")
     if left_out:
         remark += f" Not part of the mean areas (rows of one class only): {', '.join(left_out)}."
     return section(
         "Results",
-        Table(head, rows),
+        result_table(run),
         remark,
         *(f"{line}." for line in difference_lines(run)),
         Table(["metric", *measured], every, title="Every metric"),
@@ -199,21 +219,38 @@ def training(folder: RunFolder) -> Section | None:
         return None
     figures: dict[str, Any] = {}
     if folder.steps:
-        is_squared = any(line["metrics"].get("mse") is not None for line in dev)
-        dev_key, ylabel = ("mse", "mean squared error") if is_squared else ("loss", "loss (nats)")
-        plot = plots.loss_curve(folder.steps, dev, dev_key=dev_key, ylabel=ylabel)
-        figures["loss"] = (plot, "Training loss, dev loss and learning rate.")
-    columns = [column for column in headline_metrics(run) if column[0] not in FALLING]
+        plot = plots.loss_curve(folder.steps, dev, **_loss_names(folder))
+        caption = (
+            "Training loss, dev loss and learning rate. The first steps may be above the range."
+        )
+        figures["loss"] = (plot, caption)
+    measured = {key for line in dev for key, value in line["metrics"].items() if value is not None}
+    if "perplexity" in measured:
+        plot = plots.metric_curves(dev, [("perplexity", "perplexity")], ylabel="dev perplexity")
+        figures["perplexity"] = (plot, "Perplexity on held-out text.")
+    columns = [(k, name) for k, name in headline_metrics(run) if k in measured - {*FALLING}]
     best = run.get("best") or {}
-    if dev and columns:
+    if columns:
         caption = "Metrics on dev."
         if best.get("step") is not None:
             caption += f" The weights of step {best['step']:,} were kept: {best['metric']} "
             caption += f"{numbers.metric(best['value'])}."
         plot = plots.metric_curves(dev, columns, kept_step=best.get("step"))
         figures["dev_metric"] = (plot, caption)
-    figures |= pretraining.gradient(folder)
-    return section("Training", pretraining.throughput(run), gallery(folder.path, figures))
+    if any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
+        plot = plots.gradient_curve(folder.steps, (run.get("options") or {}).get("clip"))
+        caption = "Norm of the gradient before clipping. A rising norm is a sign of instability."
+        figures["grad_norm"] = (plot, caption)
+    return section("Training", throughput(run), gallery(folder.path, figures))
+
+
+def _loss_names(folder: RunFolder) -> dict[str, str]:
+    """Return the keys of the loss and of the dev metric to compare it with, and the axis label."""
+    if folder.problem == "pretraining" and not folder.run.get("teacher"):
+        return {"key": "mlm_loss", "dev_key": "mlm_loss", "ylabel": "loss (nats per masked word)"}
+    if any(line["metrics"].get("mse") is not None for line in folder.evaluations):
+        return {"dev_key": "mse", "ylabel": "mean squared error"}
+    return {}
 
 
 def lengths(folder: RunFolder) -> Section | None:
@@ -241,6 +278,29 @@ def lengths(folder: RunFolder) -> Section | None:
         figures["lengths"] = (plots.length_histogram(known, limit), caption)
     remark = overflow(folder, sampled[2] if sampled else None)
     return section("Data and lengths", Table(head, rows, 2), remark, gallery(folder.path, figures))
+
+
+def corpora(folder: RunFolder) -> Section | None:
+    """Documents, sentences and tokens of the splits of a pre-training run, and the vocabulary."""
+    run, data = folder.run, folder.run.get("data") or {}
+    if not data:
+        return None
+    counted = ("documents", "sentences", "tokens")
+    rows = [
+        [split, facts.get("path", ""), *(numbers.count(facts.get(key)) for key in counted)]
+        for split, facts in data.items()
+    ]
+    read, corpus = run.get("tokens"), (data.get("train") or {}).get("tokens")
+    remark = ""
+    if read and corpus:
+        remark = (
+            f"Training read {read:,} tokens, special tokens included: {read / corpus:.1f} times "
+            "the corpus."
+        )
+    tokenizer = run.get("tokenizer") or {}
+    if tokenizer.get("vocab_size"):
+        remark += f" {tokenizer['vocab_size']:,} vocabulary entries ({tokenizer.get('kind')})."
+    return section("Text", Table(["split", "corpus", *counted], rows, 2), remark)
 
 
 OVERFLOW = {
@@ -285,6 +345,7 @@ def provenance(folder: RunFolder) -> Section:
         facts_table((run.get("device") or {}) | precision, "Machine"),
         facts_table({"filbert": run.get("filbert")} | (run.get("versions") or {}), "Versions"),
         facts_table(run.get("model") or {}, "Model"),
+        facts_table(run.get("teacher") or {}, "Teacher"),
         facts_table(run.get("options") or {}, "Options"),
         hashes_table((run.get("data") or {}).items()),
     ]

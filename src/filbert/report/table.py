@@ -1,17 +1,14 @@
-"""Headline metrics of every problem, differences from the baselines, and tables of a terminal."""
+"""Headline metrics of every problem, differences from the baselines, and the table of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filbert.report import numbers
 from filbert.report.folder import headline_split, problem_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+from filbert.report.render import Cell, Table
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -40,28 +37,28 @@ HEADLINE_METRICS: dict[str, Columns] = {
         ("spearman", "Spearman"),
         ("pearson", "Pearson"),
     ),
+    "pretraining": (
+        ("perplexity", "perplexity"),
+        ("mlm_accuracy", "masked-word accuracy"),
+        ("nsp_accuracy", "next-sentence accuracy"),
+        ("sop_accuracy", "sentence-order accuracy"),
+        ("replaced_accuracy", "replaced-word accuracy"),
+    ),
 }
 # Metrics of which less is better.
-FALLING = ("loss", "mse")
-
-# Pre-training metric -> (name, whether it is a share).
-PRETRAINING_METRICS: dict[str, tuple[str, bool]] = {
-    "mlm_accuracy": ("masked-word accuracy", True),
-    "perplexity": ("perplexity", False),
-    "mlm_loss": ("masked-word loss (nats)", False),
-    "nsp_accuracy": ("next-sentence accuracy", True),
-    "nsp_loss": ("next-sentence loss (nats)", False),
-    "sop_accuracy": ("sentence-order accuracy", True),
-    "sop_loss": ("sentence-order loss (nats)", False),
-    "replaced_accuracy": ("replaced-word accuracy", True),
-    "replaced_loss": ("replaced-word loss (nats)", False),
-    "loss": ("weighted sum of the losses", False),
-    "soft_loss": ("divergence from the teacher's word scores", False),
-    "cosine_loss": ("1 - cosine of last hidden states", False),
-    "embeddings_loss": ("squared error of embeddings", False),
-    "hidden_loss": ("squared error of hidden states", False),
-    "scores_loss": ("squared error of attention scores", False),
-    "relations_loss": ("divergence of relations", False),
+FALLING = ("loss", "mse", "ece", "perplexity")
+# Names of the other metrics of pre-training and distillation.
+LOSSES = {
+    "mlm_loss": "masked-word loss (nats)",
+    "nsp_loss": "next-sentence loss (nats)",
+    "sop_loss": "sentence-order loss (nats)",
+    "replaced_loss": "replaced-word loss (nats)",
+    "soft_loss": "divergence from the teacher's word scores",
+    "cosine_loss": "1 - cosine of last hidden states",
+    "embeddings_loss": "squared error of embeddings",
+    "hidden_loss": "squared error of hidden states",
+    "scores_loss": "squared error of attention scores",
+    "relations_loss": "divergence of relations",
 }
 
 
@@ -72,7 +69,7 @@ def headline_metrics(run: dict[str, Any]) -> Columns:
     columns = HEADLINE_METRICS.get(problem_of(run) or "")
     if columns is None:
         return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
-    return tuple(c for c in columns if measured.get(c[0]) is not None) if measured else columns
+    return tuple(c for c in columns if measured.get(c[0]) is not None)
 
 
 def heading_of(key: str) -> str:
@@ -84,9 +81,9 @@ def heading_of(key: str) -> str:
 def model_name(run: dict[str, Any]) -> str:
     """Last part of the model's source: a Hub id, a folder or a checkpoint prefix.
 
-    A distilled model has the name of its run, as its source may be the teacher.
+    A pre-trained or distilled model has the name of its run, as its source may be another model.
     """
-    if run.get("command") == "distill" and run.get("name"):
+    if run.get("command") in ("distill", "pretrain") and run.get("name"):
         return str(run["name"])
     source = str((run.get("model") or {}).get("source") or run.get("name") or "model")
     return source.rstrip("/").rsplit("/", 1)[-1]
@@ -162,73 +159,30 @@ def difference_lines(run: dict[str, Any]) -> list[str]:
     return [f"{name}: {words}" for name, words in lines if words]
 
 
-# Tables for a terminal
-
-
-def terminal_table(
-    head: Sequence[str], rows: Iterable[Sequence[str | Text] | None], *, title: str | None = None
-) -> Table:
-    """A table for a terminal: the first column is left aligned, the others right aligned.
-
-    Args:
-        head: Column headings; empty headings are not shown.
-        rows: Cells; None draws a line. Strings are printed as they are, without markup.
-        title: A line above the table.
-    """
-    from rich.markup import escape
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=None if title is None else escape(title),
-        title_justify="left",
-        header_style="bold",
-        show_header=any(head),
-    )
-    for number, heading in enumerate(head):
-        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        if row is None:
-            table.add_section()
-        else:
-            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    return table
-
-
 def result_table(run: dict[str, Any]) -> Table:
-    """The table after a run: model and baselines, headline metrics, seconds and parameters."""
-    from rich.text import Text
-
+    """Model and baselines: headline metrics, the best in bold, seconds and parameters."""
     split, columns, results = headline_split(run), headline_metrics(run), result_rows(run)
     best = {key: best_value((row.metrics.get(key) for row in results), key) for key, _ in columns}
-    rows: list[list[str | Text]] = []
+    rows = []
     for row in results:
         values = [(row.metrics.get(key), best[key]) for key, _ in columns]
-        cells = [Text(numbers.metric(v), "bold" if v == most else "") for v, most in values]
-        seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:.1f}"
+        cells = [Cell(numbers.metric(v), strong=v is not None and v == most) for v, most in values]
+        seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:,.1f}"
         rows.append([row.name, *cells, seconds, numbers.parameters(row.parameters)])
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
-    return terminal_table(
-        ["model", *(heading for _, heading in columns), "seconds", "parameters"],
-        rows,
-        title=None if split is None else f"{numbers.count(num_rows)} {split} rows",
-    )
+    title = f"{numbers.count(num_rows)} {split} rows" if num_rows else split or ""
+    head = ["model", *(heading for _, heading in columns), "seconds", "parameters"]
+    return Table(head, rows, title=title)
 
 
-def pretraining_table(run: dict[str, Any]) -> Table:
-    """The metrics on held-out text and the throughput of a pre-training run."""
-    rows: list[Sequence[str] | None] = []
-    for split, metrics in run["metrics"].items():
-        for key, value in metrics.items():
-            name, is_share = PRETRAINING_METRICS.get(key, (key.replace("_", " "), False))
-            shown = numbers.percent(value) if is_share else f"{value:,.4f}"
-            rows.append((f"{name} ({split})", shown))
-        rows.append(None)
-    rows += [
-        ("steps", f"{run['steps']:,}"),
-        ("training tokens", f"{run['tokens']:,}"),
-        ("tokens per second", f"{run['tokens_per_second']:,.0f}"),
-        ("time", numbers.seconds(run["seconds"])),
-        ("parameters", f"{run['model']['parameters']:,}"),
-    ]
-    return terminal_table(["", ""], rows, title=run.get("name") or "pre-training")
+def throughput(run: dict[str, Any]) -> str:
+    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
+    texts = {
+        "steps": "{:,} steps",
+        "tokens": "{:,} training tokens",
+        "epochs": "{:g} epochs",
+        "tokens_per_second": "{:,.0f} tokens/s",
+        "fill": "{:.1%} of the computed tokens are real tokens",
+    }
+    known = [text.format(run[key]) for key, text in texts.items() if run.get(key) is not None]
+    return " · ".join(known)

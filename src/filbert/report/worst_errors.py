@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,29 +21,15 @@ if TYPE_CHECKING:
     from filbert.data.records import Row
     from filbert.tasks.base import Task
 
-MOST_ERRORS, MOST_RIGHT = 25, 12
+MOST_ERRORS = 25
 MOST_ENTITIES = 4
 # Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
 
 Passages = list[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRule:
-    """What the errors of a problem are, and how they are listed.
-
-    Attributes:
-        order: What is listed first, in words.
-        key: A key to sort by, the worst error first; None if the prediction is correct.
-        cells: Text of each cell by heading.
-        derived: Gives predictions with more keys, which need all predictions.
-    """
-
-    order: str
-    key: Callable[[Prediction], Any]
-    cells: Callable[[Prediction], dict[str, str]]
-    derived: Callable[[list[Prediction]], list[Prediction]] = list
+# For each prediction a key to sort by, the worst error first and None if it is correct, and the
+# text of each cell by heading.
+Judged = Iterator[tuple[Any, dict[str, str]]]
 
 
 def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | None:
@@ -51,56 +37,45 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     rule = rule_of(folder)
     if rule is None:
         return None
-    keyed = [(rule.key(row), row) for row in rule.derived(folder.rows)]
-    errors = sorted(((k, row) for k, row in keyed if k is not None), key=lambda pair: pair[0])
-    shown = [row for _, row in errors[:MOST_ERRORS]]
+    order, judged = rule
+    pairs = zip(judged(folder.rows), folder.rows, strict=True)
+    errors = [(key, row, own) for (key, own), row in pairs if key is not None]
+    errors.sort(key=lambda error: error[0])
+    shown = [row for _, row, _ in errors[:MOST_ERRORS]]
     cells = [
         {"row": numbers.count(row.get("row")), "line": numbers.count(row.get("line"))}
-        | rule.cells(row)
+        | own
         | {"tokens": f"{numbers.count(row.get('num_tokens'))}{' cut' * bool(row.get('truncated'))}"}
-        for row in shown
+        for _, row, own in errors[:MOST_ERRORS]
     ]
     texts, why = passages(folder, shown) if show_texts and shown else ({}, "")
     below = [texts.get(row["row"], []) for row in shown] if texts else ()
-    is_labelled = bool(texts) and folder.problem in ("binary", "multiclass", "multilabel")
     share = numbers.percent(len(errors) / len(folder.rows))
     path = folder.data.get("path")
     return section(
         "Worst errors",
         f"{len(errors):,} of {len(folder.rows):,} {folder.split} rows are not exactly right "
-        f"({share}). {rule.order} first."
+        f"({share}). {order} first."
         + (f" Rows count from 0; lines are those of {path}." if path else ""),
         paragraph(why, "note"),
         Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
-        _right_answers(folder, [row for key, row in keyed if key is None]) if is_labelled else "",
     )
 
 
-def _right_answers(folder: RunFolder, rows: list[Prediction]) -> Table:
-    """The texts of some rows with the right labels, at even distances."""
-    shown = rows[:: max(1, len(rows) // MOST_RIGHT)][:MOST_RIGHT]
-    texts, _ = passages(folder, shown)
-    cells = [[numbers.count(row.get("row")), ", ".join(gold_labels(row))] for row in shown]
-    below = [texts.get(row["row"], []) for row in shown]
-    title = "Some rows that are exactly right"
-    return Table(["row", "gold"], cells, 2, title=title, passages=below)
-
-
-def rule_of(folder: RunFolder) -> ErrorRule | None:
-    """The rule of the run's problem; of embeddings, by what their rows have."""
+def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Judged]] | None:
+    """What comes first, in words, and the function that judges predictions of the problem."""
     rows = folder.rows
     if not rows or folder.problem != "embedding":
         return RULES.get(folder.problem or "") if rows else None
     if all("rank" in row for row in rows):
-        return RULES["ranks"]
-    return RULES["cosines"] if any(row.get("gold") is not None for row in rows) else None
+        return "Worst rank of the own pair", _ranks
+    if any(row.get("gold") is not None for row in rows):
+        return "Largest difference of the ranks by gold score and by cosine", _cosines
+    return None
 
 
 def _number(value: Any) -> str:
     return numbers.metric(None if value is None else float(value))
-
-
-# Classification
 
 
 def surprise(row: Prediction) -> float:
@@ -116,39 +91,69 @@ def _label_loss(row: Prediction, label: str) -> float:
     return -float(np.log(max(probability, SMALLEST_PROBABILITY)))
 
 
-def _surprise_if_wrong(row: Prediction) -> float | None:
-    is_right = set(predicted_labels(row)) == set(gold_labels(row))
-    return None if is_right else -surprise(row)
+def _labels(rows: list[Prediction]) -> Judged:
+    for row in rows:
+        gold, predicted = gold_labels(row), predicted_labels(row)
+        cells = {
+            "gold": ", ".join(gold) or numbers.MISSING,
+            "predicted": ", ".join(predicted) or numbers.MISSING,
+        }
+        if "labels" in row:
+            worst = max(row["scores"], key=lambda label, row=row: _label_loss(row, label))  # type: ignore[misc]
+            cells |= {"worst label": worst, "its score": _number(row["scores"][worst])}
+        else:
+            cells["score of gold"] = _number(row["scores"][row["gold"]])
+        yield (None if set(predicted) == set(gold) else -surprise(row)), cells
 
 
-def _label_cells(row: Prediction) -> dict[str, str]:
-    cells = {
-        "gold": ", ".join(gold_labels(row)) or numbers.MISSING,
-        "predicted": ", ".join(predicted_labels(row)) or numbers.MISSING,
-    }
-    if "labels" not in row:
-        return cells | {"score of gold": _number(row["scores"][row["gold"]])}
-    worst = max(row["scores"], key=lambda label: _label_loss(row, label))
-    return cells | {"worst label": worst, "its score": _number(row["scores"][worst])}
+def _values(rows: list[Prediction]) -> Judged:
+    for row in rows:
+        difference = row["value"] - row["gold"]
+        cells = {"gold": _number(row["gold"]), "predicted": _number(row["value"])}
+        yield -abs(difference) or None, cells | {"difference": f"{difference:+.4f}"}
 
 
-# Other problems
+def _ranks(rows: list[Prediction]) -> Judged:
+    for row in rows:
+        cells = {
+            "rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}",
+            "cosine": _number(row["value"]),
+        }
+        yield ((-row["rank"], row["value"]) if row["rank"] > 1 else None), cells
 
 
-def _ranked(rows: list[Prediction]) -> list[Prediction]:
-    """Pairs with the ranks of their gold score and cosine, as the scale of cosines is arbitrary."""
+def _cosines(rows: list[Prediction]) -> Judged:
+    """Gold scores and cosines by their ranks, as the scale of cosines is arbitrary."""
     from scipy.stats import rankdata
 
-    known = [row for row in rows if row.get("gold") is not None]
-    ranks = [rankdata([row[key] for row in known]).tolist() for key in ("gold", "value")]
-    return [
-        row | {"gold_rank": gold, "value_rank": value}
-        for row, gold, value in zip(known, *ranks, strict=True)
-    ]
+    gold = np.array([row.get("gold") for row in rows], dtype=float)
+    cosines = np.array([row["value"] for row in rows])
+    is_known = np.isfinite(gold)
+    ranks = np.zeros((2, len(rows)))
+    ranks[:, is_known] = rankdata([gold[is_known], cosines[is_known]], axis=1)
+    for row, (by_gold, by_cosine) in zip(rows, ranks.T.tolist(), strict=True):
+        yield (
+            -abs(by_cosine - by_gold) or None,
+            {
+                "gold": _number(row.get("gold")),
+                "cosine": _number(row["value"]),
+                "rank by gold": f"{by_gold:,.0f}",
+                "rank by cosine": f"{by_cosine:,.0f}",
+            },
+        )
 
 
-def _with_mistakes(rows: list[Prediction]) -> list[Prediction]:
-    return [row | dict(zip(("missed", "spurious"), mistakes(row), strict=True)) for row in rows]
+def _tags(rows: list[Prediction]) -> Judged:
+    for row in rows:
+        missed, spurious = mistakes(row)
+        yield (
+            -len(missed + spurious) or None,
+            {
+                "missed, at words": _entities(missed),
+                "spurious, at words": _entities(spurious),
+                "words": numbers.count(len(row["tags"])),
+            },
+        )
 
 
 def _entities(entities: list[Entity]) -> str:
@@ -161,9 +166,18 @@ def _entities(entities: list[Entity]) -> str:
     return ", ".join(names) or numbers.MISSING
 
 
-def _scored(rows: list[Prediction]) -> list[Prediction]:
-    scores = question_scores(rows).tolist()
-    return [row | {"exact": exact, "f1": f1} for row, (exact, f1) in zip(rows, scores, strict=True)]
+def _answers(rows: list[Prediction]) -> Judged:
+    for row, (exact, f1) in zip(rows, question_scores(rows).tolist(), strict=True):
+        yield (
+            (None if exact else (f1, -float(row.get("score") or 0.0))),
+            {
+                "gold answer": _length(row["gold"]),
+                "predicted answer": _length([row["answer"]]),
+                "F1": numbers.percent(f1),
+                "score": _number(row.get("score")),
+                "null score": _number(row.get("null_score")),
+            },
+        )
 
 
 def _length(texts: list[str]) -> str:
@@ -171,76 +185,29 @@ def _length(texts: list[str]) -> str:
     return f"{min(map(len, texts)):,} characters" if any(texts) else "none"
 
 
-def _score(row: Prediction, key: str) -> float:
-    """The score of the choice that `row[key]` names."""
-    return float(row["scores"][row[key]]) if row.get("scores") else 0.0
+def _choices(rows: list[Prediction]) -> Judged:
+    for row in rows:
+        scores = row.get("scores") or {}
+        right, chosen = (float(scores[row[key]]) if scores else 0.0 for key in ("gold", "choice"))
+        yield (
+            (None if row["choice"] == row["gold"] else right),
+            {
+                "right": str(row["gold"]),
+                "chosen": str(row["choice"]),
+                "score of right": _number(right),
+                "score of chosen": _number(chosen),
+            },
+        )
 
 
-_LABELS = ErrorRule("Lowest probability of the gold label", _surprise_if_wrong, _label_cells)
-RULES = {
-    "binary": _LABELS,
-    "multiclass": _LABELS,
-    "multilabel": _LABELS,
-    "regression": ErrorRule(
-        "Largest difference",
-        lambda row: -abs(row["value"] - row["gold"]) or None,
-        lambda row: {
-            "gold": _number(row["gold"]),
-            "predicted": _number(row["value"]),
-            "difference": f"{row['value'] - row['gold']:+.4f}",
-        },
-    ),
-    "ranks": ErrorRule(
-        "Worst rank of the own pair",
-        lambda row: (-row["rank"], row["value"]) if row["rank"] > 1 else None,
-        lambda row: {
-            "rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}",
-            "cosine": _number(row["value"]),
-        },
-    ),
-    "cosines": ErrorRule(
-        "Largest difference of the ranks by gold score and by cosine",
-        lambda row: -abs(row["value_rank"] - row["gold_rank"]) or None,
-        lambda row: {
-            "gold": _number(row["gold"]),
-            "cosine": _number(row["value"]),
-            "rank by gold": f"{row['gold_rank']:,.0f}",
-            "rank by cosine": f"{row['value_rank']:,.0f}",
-        },
-        _ranked,
-    ),
-    "tagging": ErrorRule(
-        "Most errors (words count from 1)",
-        lambda row: -len(row["missed"] + row["spurious"]) or None,
-        lambda row: {
-            "missed, at words": _entities(row["missed"]),
-            "spurious, at words": _entities(row["spurious"]),
-            "words": numbers.count(len(row["tags"])),
-        },
-        _with_mistakes,
-    ),
-    "span_qa": ErrorRule(
-        "Lowest F1, then highest score",
-        lambda row: None if row["exact"] else (row["f1"], -float(row.get("score") or 0.0)),
-        lambda row: {
-            "gold answer": _length(row["gold"]),
-            "predicted answer": _length([row["answer"]]),
-            "F1": numbers.percent(row["f1"]),
-            "score": _number(row.get("score")),
-            "null score": _number(row.get("null_score")),
-        },
-        _scored,
-    ),
-    "multiple_choice": ErrorRule(
-        "Lowest score of the right answer",
-        lambda row: None if row["choice"] == row["gold"] else _score(row, "gold"),
-        lambda row: {
-            "right": str(row["gold"]),
-            "chosen": str(row["choice"]),
-            "score of right": _number(_score(row, "gold")),
-            "score of chosen": _number(_score(row, "choice")),
-        },
-    ),
+RULES: dict[str, tuple[str, Callable[[list[Prediction]], Judged]]] = {
+    "binary": ("Lowest probability of the gold label", _labels),
+    "multiclass": ("Lowest probability of the gold label", _labels),
+    "multilabel": ("Lowest probability of the gold label", _labels),
+    "regression": ("Largest difference", _values),
+    "tagging": ("Most errors (words count from 1)", _tags),
+    "span_qa": ("Lowest F1, then highest score", _answers),
+    "multiple_choice": ("Lowest score of the right answer", _choices),
 }
 
 
