@@ -354,12 +354,12 @@ def test_a_run_that_waits_for_standard_input_ends_at_once_when_told_to(model, tm
 
 
 def test_speed_and_time_left_are_told_without_a_terminal_too(call, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("filbert.cli.bulk._BETWEEN_LINES", 0)
+    monkeypatch.setattr("filbert.cli.output.INTERVAL", 0)
     source = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": texts()}), source)
     done = call("predict", model, source, "--out", tmp_path / "a.jsonl")
     assert done.status == 0
-    assert re.search(r"predict: 64 rows of about 330, [0-9,]+ rows/s, [0-9]+ s left", done.err)
+    assert re.search(r"predict: 64 rows of about 330, [0-9,]+ rows/s, [0-9.]+ s left", done.err)
     done = call("predict", model, "-", "--out", tmp_path / "b.jsonl", stdin="good\n" * 130)
     assert re.search(r"predict: 64 rows, [0-9,]+ rows/s\n", done.err)
     assert "left" not in done.err

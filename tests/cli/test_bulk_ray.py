@@ -72,7 +72,7 @@ def done(process: subprocess.Popen[str], status: int = 0) -> str:
     return errors
 
 
-def workers(token: str, name: bytes = b"MapWorker(MapBatches(_Worker))") -> list[int]:
+def workers(token: str, name: bytes = b"_Worker") -> list[int]:
     """Process ids of the actors of a run."""
     found = []
     for folder in Path("/proc").iterdir():

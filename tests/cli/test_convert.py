@@ -13,7 +13,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.huggingface import read, write
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
-from filbert.cli.verbs.convert import convert
+from filbert.cli.verbs.models import convert
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 

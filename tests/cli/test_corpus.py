@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.verbs.corpus import corpus, size_of_text
+from filbert.cli.verbs.text import corpus, size_of_text
 from filbert.errors import InputError
 
 

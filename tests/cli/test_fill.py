@@ -9,7 +9,7 @@ import pytest
 
 import filbert
 from filbert.cli.arguments import STDIO
-from filbert.cli.verbs import fill as verb
+from filbert.cli.verbs import masked_words as verb
 
 fill = verb.fill
 
@@ -22,9 +22,10 @@ def model(masked_lm):
 def test_json_is_what_python_gives(model, capsys):
     fill(model, "the film was [MASK] and [MASK]", top=3, json=True)
     answer = json.loads(capsys.readouterr().out)
+    from filbert.inference.answer_file import rounded
     from filbert.inference.predictor import Predictor
 
-    assert answer == Predictor.load(model).fill("the film was [MASK] and [MASK]", top=3)
+    assert answer == rounded(Predictor.load(model).fill("the film was [MASK] and [MASK]", top=3))
     assert answer.keys() == {"candidates", "truncated", "num_tokens"}
     assert [len(mask) for mask in answer["candidates"]] == [3, 3]
     assert {"token", "score", "sequence"} <= answer["candidates"][0][0].keys()

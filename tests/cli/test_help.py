@@ -11,7 +11,7 @@ import pytest
 
 from filbert.cli.main import GROUPS, SUBCOMMANDS, VERBS, command_app, run
 
-NAMES = [verb.replace("_", "-") for verb in VERBS]
+NAMES = list(VERBS)
 BELOW = [f"{verb} {name}" for verb, names in SUBCOMMANDS.items() for name in names]
 
 

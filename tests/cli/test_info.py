@@ -15,7 +15,7 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.differences import compare_tensors, differences
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.cli.verbs.info import info, print_differences
+from filbert.cli.verbs.models import info, print_differences
 from filbert.text.tokenizer import Tokenizer
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from filbert.checkpoints import upload
-from filbert.cli.verbs.push import push
+from filbert.cli.verbs.models import push
 
 
 def test_a_dry_run_lists_the_files_and_sends_nothing(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import filbert
-from filbert.cli.verbs.replay import replay
+from filbert.cli.verbs.train import replay
 
 
 @pytest.fixture(scope="module")

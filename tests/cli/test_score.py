@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from filbert.inference.answer_file import rounded
 from filbert.inference.predictor import Predictor
+from filbert.inference.score import score_texts
 
 ROWS = 'n,comment\n1,"the film, good"\n2,\n3,zebra\n4,{}\n'.format("very " * 80)
 
@@ -24,7 +26,9 @@ def test_every_text_gets_the_line_that_python_gives(call, masked_lm, rows):
     answers = [json.loads(line) for line in done.out.splitlines()]
     model = Predictor.load(masked_lm, device="cpu")
     texts = ["the film, good", "", "zebra", "very " * 80]
-    assert answers == list(model.score_texts(texts, with_tokens=True))
+    # Six significant digits.
+    assert answers == rounded(list(score_texts(model, texts, with_tokens=True)))
+    assert all(len(str(abs(one["pll"]))) <= 7 for one in answers)
     for words in (
         "1 of them hold an empty text",
         "1 of them are longer than 64 tokens",

@@ -224,6 +224,7 @@ class LoadFlags:
     max_length: MaxLength = None
     max_tokens: MaxTokens = None
     precision: Precision = "float32"
+    backend: Backend = "torch"
     device: Device = None
 
 

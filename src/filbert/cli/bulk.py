@@ -5,32 +5,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.cli.arguments import STDIO, Backend, Device, MaxLength, MaxTokens, Precision
-from filbert.cli.output import output, refuse_own_source
+from filbert.cli.arguments import STDIO
+from filbert.cli.output import output, progress_printer, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError
+from filbert.inference.answer_file import answer_line
+from filbert.report import numbers
 from filbert.train.log import progress_bar
 from filbert.train.options import check_choice, check_range
 
 if TYPE_CHECKING:
-    from filbert.inference.bulk import Entry, Job, Output, Work
+    from filbert.inference.bulk import Job, Output, Work
     from filbert.inference.predictor import Predictor
     from filbert.text.tokenizer import Tokenizer
 
-# Seconds between two lines if no terminal shows a bar, and of a run whose speed is printed.
-_BETWEEN_LINES = 60
+# Seconds of a run whose speed is printed.
 _SPEED_AFTER = 10
 
 
@@ -45,21 +45,10 @@ class BulkFlags:
         workers: processes on that cluster; by default one per machine or GPU.
     """
 
-    max_length: MaxLength = None
-    max_tokens: MaxTokens = None
-    precision: Precision = "float32"
-    backend: Backend = "torch"
-    device: Device = None
     resume: bool = False
     overwrite: bool = False
     engine: str = "local"
     workers: int | None = None
-
-    @property
-    def loading(self) -> dict[str, Any]:
-        """The options of `Predictor.load` among them."""
-        names = ("precision", "backend", "device", "max_length", "max_tokens")
-        return {name: getattr(self, name) for name in names}
 
 
 def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
@@ -99,19 +88,27 @@ def is_regular(source: str) -> bool:
 
 
 def work_through(
-    job: Job, work: Work, flags: BulkFlags, *, verb: str, source: str, out: str | None
+    job: Job,
+    work: Work,
+    rows: Callable[[], Iterable[Row]],
+    flags: BulkFlags,
+    *,
+    verb: str,
+    source: str,
+    out: str | None,
 ) -> None:
     """Answer all rows of a file.
 
     Args:
-        job: The work as other processes get it, and the rows.
+        job: The work as other processes get it.
         work: The same in this process.
+        rows: Returns all rows, from the first.
         flags: Options that `check_options` accepted.
         verb: Name for the progress bar.
         source: The file, for its number of rows.
         out: Where the answers go.
     """
-    from filbert.inference.bulk import answers_here, carry_out, pending_chunks
+    from filbert.inference.bulk import answers_here, pending_chunks
 
     with (
         _output(out, work, flags, source=source) as output,
@@ -119,20 +116,20 @@ def work_through(
     ):
         for entry in output.entries:
             counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
+        done = tuple(output.entries)
+        pending = pending_chunks(rows(), done, size_of=work.size_of, limit=work.limit)
         if flags.engine == "ray":
             from filbert.inference.ray import answers_on_ray
 
-            parts = answers_on_ray(job, work, tuple(output.entries), flags.workers)
+            parts = answers_on_ray(job, work, pending, flags.workers)
         else:
-            rows, done = job.rows(), tuple(output.entries)
-            pending = pending_chunks(rows, done, size_of=work.size_of, limit=work.limit)
             ahead = is_regular(source)
             parts = answers_here(work, pending, on_share=counts.share, ahead=ahead)
 
-        def count(entry: Entry) -> None:
-            counts.done(entry.rows, entry.empty, entry.truncated)
-
-        carry_out(parts, output, count)
+        with closing(parts):
+            for entry, content in parts:
+                output.add(entry, content)
+                counts.done(entry.rows, entry.empty, entry.truncated)
 
 
 @contextmanager
@@ -184,7 +181,7 @@ def answer_texts(
 
         for answer in run(texts(), counts):
             counts.done(1, 0, answer["truncated"])
-            stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            stream.write(answer_line(answer, {}))
             yield answer
 
 
@@ -204,7 +201,8 @@ class Counts:
         self._expected = expected_rows(source) if is_regular(source) else None
         self._progress = progress_bar("seen")
         self._bar = self._progress.add_task(verb, total=None, seen="")
-        self._start = self._last_line = time.monotonic()
+        self._print_line = progress_printer()
+        self._start = time.monotonic()
 
     def __enter__(self) -> Counts:
         self._progress.start()
@@ -238,14 +236,11 @@ class Counts:
         rate = self._rate(answered)
         seen = f"{rate:,.0f} rows/s"
         self._progress.update(self._bar, completed=answered, total=total, seen=seen)
-        now = time.monotonic()
-        if self._progress.disable and now - self._last_line >= _BETWEEN_LINES:
-            self._last_line = now
-            line = f"{self._verb}: {answered:,} rows"
-            line += f", {seen}" if total is None else f" of about {total:,}, {seen}"
-            if total is not None and rate:
-                line += f", {_minutes(max(0, total - answered) / rate)} left"
-            print(line, file=sys.stderr, flush=True)
+        of, left = "", ""
+        if total is not None:
+            of = f" of about {total:,}"
+            left = f", {numbers.seconds(max(0, total - answered) / rate)} left" if rate else ""
+        self._print_line(f"{self._verb}: {answered:,} rows{of}, {seen}{left}")
 
     def _summary(self) -> list[str]:
         lines = [f"{self.num_rows:,} row{'' if self.num_rows == 1 else 's'}"]
@@ -253,7 +248,7 @@ class Counts:
         if seconds >= _SPEED_AFTER:
             if self.num_resumed:
                 lines[0] += f", {self.num_rows - self.num_resumed:,} of them"
-            lines[0] += f" in {_minutes(seconds)}, {self._rate(self.num_rows):,.0f} rows/s"
+            lines[0] += f" in {numbers.seconds(seconds)}, {self._rate(self.num_rows):,.0f} rows/s"
         if self.num_empty:
             lines.append(f"{self.num_empty:,} of them hold an empty text")
         if self.num_truncated:
@@ -262,10 +257,3 @@ class Counts:
                 "and were cut"
             )
         return lines
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

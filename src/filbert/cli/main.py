@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -39,8 +41,7 @@ _MEMORY = (
     "other programs."
 )
 
-# Each is a module of cli/verbs with a function of the same name; none imports torch at the top.
-# Titles and order are those of `filbert --help`.
+# Each is a function in a module of cli/verbs. Titles and order are those of `filbert --help`.
 GROUPS = {
     "First steps": ("quickstart", "doctor"),
     "Data and text": ("check", "tokenize", "vocab", "corpus"),
@@ -52,10 +53,20 @@ GROUPS = {
     "Look inside": ("inspect", "explain"),
     "Speed": ("bench",),
 }  # fmt: skip
+# Modules that have several verbs; any other verb has a module of its own name. None imports torch
+# at the top.
+_MODULES = {
+    "machine": ("doctor", "bench"),
+    "text": ("tokenize", "vocab", "corpus"),
+    "train": ("finetune", "pretrain", "distill", "replay"),
+    "masked_words": ("fill", "score"),
+    "models": ("info", "convert", "export", "shrink", "push"),
+    "inspect": ("inspect", "explain"),
+}
+MODULE_OF = {verb: module for module, verbs in _MODULES.items() for verb in verbs}
 # Other words for a verb.
 _UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
-NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
@@ -104,8 +115,8 @@ for place, (title, verbs) in enumerate(GROUPS.items()):
     for order, verb in enumerate(verbs):
         # A path, which cyclopts imports when the verb is called.
         app.command(
-            f"filbert.cli.verbs.{verb}:{verb}",
-            name=verb.replace("_", "-"),
+            f"filbert.cli.verbs.{MODULE_OF.get(verb, verb)}:{verb}",
+            name=verb,
             group=group,
             sort_key=order,
         )
@@ -177,7 +188,7 @@ def launch(
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
         )
-    known = tokens[:1] and tokens[0] in NAMES
+    known = tokens[:1] and tokens[0] in VERBS
     # The verb, with its subcommand.
     path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
     if known:
@@ -239,7 +250,7 @@ def run(arguments: Sequence[str]) -> int:
     _words[:] = arguments
     arguments = ["--help" if word == "--help-all" else word for word in arguments]
     # The help of all verbs, and the nearest name of an unknown one, need the modules of all.
-    for name in arguments[:1] if set(arguments[:1]) & set(NAMES) else NAMES:
+    for name in arguments[:1] if set(arguments[:1]) & set(VERBS) else VERBS:
         load_verb(name)
     try:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
@@ -296,9 +307,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Lone surrogates in file names must not break the message that names them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a command as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def _fail(message: str, status: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor
 
 # Seconds between two progress lines.
-INTERVAL = 10.0
+INTERVAL = 30.0
 # Endings of formats that are not JSON Lines.
 _OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy", ".xlsx")
 
@@ -71,6 +71,31 @@ def print_table(
     (console or Console(emoji=False)).print(table, highlight=False)
 
 
+def print_run(run: dict[str, Any]) -> None:
+    """Print the results of a run and the differences from its baselines."""
+    from rich.text import Text
+
+    from filbert.report.render import Cell
+    from filbert.report.table import difference_lines, result_table
+
+    table = result_table(run)
+    rows = [
+        [Text(str(c.value), "bold" * c.strong) if isinstance(c, Cell) else str(c) for c in row]
+        for row in table.rows
+    ]
+    if table.title:
+        print(table.title)
+    print_table([str(heading) for heading in table.head], rows, texts=(0,))
+    for line in difference_lines(run):
+        print(line)
+
+
+def print_places(folder: Path) -> None:
+    """Print where the model and the report of a run are."""
+    print(f"model:  {folder / 'model'}")
+    print(f"report: {folder / 'report.html'}")
+
+
 def metric_lines(exact: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Return a line for every metric that both have: before and after."""
     return [
@@ -81,10 +106,10 @@ def metric_lines(exact: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
-    """Return a function that prints a line on stderr at most every ten seconds.
+    """Return a function that prints a line on stderr at most every INTERVAL seconds.
 
-    It prints nothing in the first ten seconds, and nothing on a terminal, which has progress bars,
-    unless `terminal`.
+    It prints nothing before that, and nothing on a terminal, which has progress bars, unless
+    `terminal`.
     """
     last = time.monotonic()
 

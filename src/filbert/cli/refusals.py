@@ -19,39 +19,45 @@ from filbert.errors import did_you_mean, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
-# Names of options in other programs that are not similar to ours.
+# Names of options in other programs, and ours.
 _ELSEWHERE = {
-    name: ours
-    for ours, names in {
-        "eps": "adam-epsilon",
-        "model": "bert-config-file init-checkpoint m model-name-or-path",
-        "train": "data-dir train-file",
-        "eval-every": "evaluation-strategy",
-        "input": "f",
-        "precision": "fp16",
-        "max-tokens": "gradient-accumulation-steps",
-        "lr": "learning-rate",
-        "schedule": "lr-scheduler-type",
-        "clip": "max-grad-norm",
-        "max-length": "max-seq-length",
-        "steps": "max-steps num-train-steps",
-        "mask-rate": "mlm-probability",
-        "device": "no-cuda",
-        "epochs": "num-epochs num-train-epochs",
-        "out": "o output output-dir output-file",
-        "overwrite": "overwrite-output-dir",
-        "batch-size": "per-device-train-batch-size train-batch-size",
-        "resume": "resume-from-checkpoint",
-        "save-every": "save-steps",
-        "task": "task-name",
-        "tokenizer": "tokenizer-name",
-        "top": "top-k",
-        "dev": "validation-file",
-        "size": "vocab-size",
-        "warmup": "warmup-ratio",
-        "weight-decay": "weight-decay-rate",
-    }.items()
-    for name in names.split()
+    "adam-epsilon": "eps",
+    "bert-config-file": "model",
+    "data-dir": "train",
+    "evaluation-strategy": "eval-every",
+    "f": "input",
+    "fp16": "precision",
+    "gradient-accumulation-steps": "max-tokens",
+    "init-checkpoint": "model",
+    "learning-rate": "lr",
+    "lr-scheduler-type": "schedule",
+    "m": "model",
+    "max-grad-norm": "clip",
+    "max-seq-length": "max-length",
+    "max-steps": "steps",
+    "mlm-probability": "mask-rate",
+    "model-name-or-path": "model",
+    "no-cuda": "device",
+    "num-epochs": "epochs",
+    "num-train-epochs": "epochs",
+    "num-train-steps": "steps",
+    "o": "out",
+    "output": "out",
+    "output-dir": "out",
+    "output-file": "out",
+    "overwrite-output-dir": "overwrite",
+    "per-device-train-batch-size": "batch-size",
+    "resume-from-checkpoint": "resume",
+    "save-steps": "save-every",
+    "task-name": "task",
+    "tokenizer-name": "tokenizer",
+    "top-k": "top",
+    "train-batch-size": "batch-size",
+    "train-file": "train",
+    "validation-file": "dev",
+    "vocab-size": "size",
+    "warmup-ratio": "warmup",
+    "weight-decay-rate": "weight-decay",
 }
 
 
@@ -105,14 +111,11 @@ def _unknown_option(error: UnknownOptionError) -> str:
 def _nearest(asked: str, known: Sequence[str]) -> str | None:
     """Return the flag that was probably meant."""
     plain = asked.split("=")[0].lstrip("-").replace("_", "-").lower()
-    elsewhere = f"--{_ELSEWHERE.get(plain, '')}"
-    if elsewhere in known:
-        return elsewhere
-    others = [f"--{name}" for name, ours in _ELSEWHERE.items() if f"--{ours}" in known]
-    near = get_close_matches(f"--{plain}", [*known, *others], 1, 0.7)
-    if near and near[0] in others:
-        return f"--{_ELSEWHERE[near[0][2:]]}"
-    return near[0] if near else None
+    meant = {f"--{theirs}": f"--{ours}" for theirs, ours in _ELSEWHERE.items()}
+    meant = {name: ours for name, ours in meant.items() if ours in known}
+    meant |= {name: name for name in known}
+    near = get_close_matches(f"--{plain}", meant, 1, 0.7)
+    return meant[near[0]] if near else None
 
 
 def _misspelt_flag(error: MissingArgumentError) -> str:

@@ -11,20 +11,16 @@ from filbert.cli.output import print_json, print_table
 from filbert.compare.recipe import StudyOptions
 from filbert.errors import ConfigError, printable
 from filbert.report import numbers
-from filbert.report.numbers import MISSING
 from filbert.train.options import names_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
+
+    from filbert.report.comparison import StudyFiles
 
     StudyFlags = Any
 else:
     StudyFlags = flags_of(StudyOptions)
-
-# Metric and heading; the first one ranks.
-_BINARY = (("pr_auc", "PR AUC"), ("roc_auc", "ROC AUC"), ("f1", "F1"))
-_OTHER = (("macro_f1", "macro F1"), ("accuracy", "accuracy"))
 
 
 def compare(
@@ -36,7 +32,6 @@ def compare(
     options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
     only: tuple[str, ...] = (),
     overwrite: bool = False,
-    show_texts: bool = False,
     json: AsJson = False,
 ) -> int:
     """Train and measure several models on the same rows; one report with intervals and tests.
@@ -47,20 +42,19 @@ def compare(
     ----------
     recipe:
         TOML file with the study and a table for every contestant; toxic-study and
-        distil-toxic are built in. With --data it may be left out: TF-IDF, the built-in models
-        and those of --models are compared.
+        distil-toxic are built in. With --data it may be left out: TF-IDF and the built-in models,
+        or those of --models, are compared.
     out:
         the folder of the study.
     models:
-        without a recipe: further models, between commas: folders or Hub ids.
+        without a recipe: models instead of the built-in ones, between commas: folders or Hub ids.
     only:
         run these contestants only.
     overwrite:
         replace finished runs of other rows or options.
-    show_texts:
-        the report shows texts of the rows.
     """
     from filbert import api
+    from filbert.report.comparison import StudyFiles
 
     flags = {} if options is None else StudyOptions.from_keywords(vars(options)).given()
     compared = api.compare(
@@ -68,7 +62,6 @@ def compare(
         out=out,
         only=only,
         overwrite=overwrite,
-        show_texts=show_texts,
         **flags,
     )
     failed = [
@@ -80,7 +73,7 @@ def compare(
     if json:
         print_json(compared.results)
     else:
-        print_ranking(compared.results)
+        print_ranking(StudyFiles(compared.folder))
         for name, seed in failed:
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         print(f"report:  {compared.folder / 'report.html'}")
@@ -100,71 +93,43 @@ def _given_or_usual(
     return usual_recipe(names_of(models)) if recipe is None else recipe
 
 
-def print_ranking(results: dict[str, Any], console: Console | None = None) -> None:
-    """Print the contestants of results.json, the best first: metrics with intervals, and costs."""
+def print_ranking(study: StudyFiles) -> None:
+    """Print the contestants of a study, the best first: metrics with intervals, and costs."""
     from rich.console import Console
     from rich.text import Text
 
-    columns = _BINARY if results["positive"] is not None else _OTHER
-    first = columns[0][0]
-    ranked = sorted(results["contestants"], key=lambda one: -_value(one, first))
-    level = 100 * ((results.get("statistics") or {}).get("level") or 0.95)
-    num_rows = numbers.count(results["data"]["test"]["rows"])
-    title = f"{num_rows} test rows, mean of the seeds, {level:g} % interval"
-    if any(_metric(one, first).get("over_seeds") for one in ranked):
-        title += " (over rows and seeds)"
+    columns = study.metrics[:3]
     rows: list[tuple[str | Text, ...]] = []
-    for one in ranked:
-        done = [seed for seed in one["seeds"] if seed["status"] == "finished"]
-        costs = one.get("costs") or {}
-        metrics = [_cell(one, key) for key, _ in columns]
-        if not done:
-            metrics[0] = Text(one["status"], style="red")
+    for one in study.measured + [one for one in study.contestants if not one.get("test")]:
+        done = sum(seed["status"] == "finished" for seed in one["seeds"])
+        metrics = [_cell(one["test"][key]) if one.get("test") else Text("–") for key, _ in columns]
+        seconds, speed = (one["costs"].get(key) for key in ("training_seconds", "rows_per_second"))
         rows.append(
             (
                 Text(printable(one["name"]), style="bold"),
                 *metrics,
-                f"{len(done)}/{len(one['seeds'])}",
-                _seconds(costs.get("training_seconds")),
-                _whole(costs.get("rows_per_second")),
+                one["status"] if not done else f"{done}/{len(one['seeds'])}",
+                numbers.seconds(seconds),
+                numbers.count(speed and round(speed)),
             )
         )
-    headings = ("contestant", *(name for _, name in columns), "runs", "training", "rows/s")
-    console = console or Console(emoji=False)
-    console.print(title, highlight=False)
+    names = (heading.partition(",")[0] for _, heading in columns)
+    headings = ("contestant", *names, "runs", "training", "rows/s")
+    num_rows = numbers.count(study.results["data"]["test"]["rows"])
+    console = Console(emoji=False)
+    if columns:
+        title = f"{num_rows} test rows, mean of the seeds, {study.level} interval"
+        console.print(title, highlight=False)
     print_table(headings, rows, texts=(0,), console=console)
 
 
-def _metric(one: dict[str, Any], name: str) -> dict[str, Any]:
-    return (one.get("test") or {}).get(name) or {}
-
-
-def _value(one: dict[str, Any], name: str) -> float:
-    value = _metric(one, name).get("value")
-    return -1.0 if value is None else float(value)
-
-
-def _cell(one: dict[str, Any], name: str) -> Text:
+def _cell(metric: dict[str, Any]) -> Text:
     """Return the mean of the seeds with its interval below; that over seeds takes precedence."""
     from rich.text import Text
 
-    metric = _metric(one, name)
-    if metric.get("value") is None:
-        return Text(MISSING)
-    text = Text(f"{metric['value']:.4f}")
+    text = Text(numbers.fixed(metric["value"], 4))
     interval = metric.get("over_seeds") or metric
-    if interval.get("low") is not None and interval.get("high") is not None:
+    if interval["low"] is not None:
         ends = (f"{interval[end]:.3f}".removeprefix("0") for end in ("low", "high"))
         text.append("\n" + "–".join(ends), style="dim")
     return text
-
-
-def _seconds(value: float | None) -> str:
-    """Return 4.8 s, 95 s, 12 min or 3.4 h: eight characters at most."""
-    if value is None or value < 120:
-        return numbers.seconds(value)
-    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
-
-
-def _whole(value: float | None) -> str:
-    return MISSING if value is None else f"{value:,.0f}"

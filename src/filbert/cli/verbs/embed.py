@@ -9,6 +9,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from filbert.cli.arguments import (
+    LoadFlags,
+    Loading,
     ModelName,
     Pooling,
     Separator,
@@ -35,6 +37,7 @@ def embed(
     text_column: TextColumn = "text",
     text_pair_column: TextPairColumn = None,
     separator: Separator = None,
+    loading: Loading = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn every text into a vector, in the order of the rows and in fixed memory.
@@ -81,5 +84,5 @@ def embed(
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )
-    job = Job(model, flags.loading, make, partial(read_texts, file, names))
-    work_through(job, job.open(), flags, verb="embed", source=file, out=out)
+    job, rows = Job(model, vars(loading or LoadFlags()), make), partial(read_texts, file, names)
+    work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import Columns, NullThreshold, TextFile
+from filbert.cli.arguments import Columns, LoadFlags, Loading, NullThreshold, TextFile
 from filbert.cli.bulk import BulkFlags, check_options, is_regular, is_stream, work_through
 from filbert.errors import ConfigError
 from filbert.inference.answer_file import TABLES
@@ -23,6 +23,7 @@ def predict(
     keep_columns: str | None = None,
     null_threshold: NullThreshold = None,
     columns: Columns = None,
+    loading: Loading = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Answer every row, in order.
@@ -53,10 +54,10 @@ def predict(
     from filbert.inference.predictor import Predictor
     from filbert.inference.stored_task import columns_of_training
 
-    loading = flags.loading | {"null_threshold": null_threshold}
-    predictor = Predictor.load(model, packed=True, **loading)
+    options = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
+    predictor = Predictor.load(model, packed=True, **options)
     warn_of_int8(predictor)
     names = columns_of_training(predictor.checkpoint, file, columns_of(columns))
     rows = partial(task_rows, predictor.known_task(), file, names, keep)
-    job = Job(model, loading, partial(Answers, kind=kind), rows)
-    work_through(job, job.make(predictor), flags, verb="predict", source=file, out=out)
+    job = Job(model, options, partial(Answers, kind=kind))
+    work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)

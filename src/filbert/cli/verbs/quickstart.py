@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.cli.arguments import ModelName
+from filbert.cli.output import print_run
 
 
 def quickstart(
@@ -54,15 +55,9 @@ def quickstart(
 
 def _classify(sample: str, folder: Path, **options: Any) -> None:
     """Train, and print the results and three commands to try."""
-    from rich.console import Console
-
     from filbert.quickstart import quickstart as run_quickstart
-    from filbert.report.table import difference_lines, result_table
 
-    facts = run_quickstart(sample, folder, **options)
-    Console(emoji=False).print(result_table(facts))
-    for line in difference_lines(facts):
-        print(line)
+    print_run(run_quickstart(sample, folder, **options))
     example = "I think somebody has stolen my card."
     if sample == "toxic":
         example = "Thank you for your help."

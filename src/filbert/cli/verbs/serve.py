@@ -8,17 +8,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from filbert.errors import ConfigError, install_hint
-from filbert.serve.settings import Batching, Operation, Settings, named_models
+from filbert.serve.settings import ModelSettings, Settings, named_models
 
-_SETTINGS, _BATCHING, _OPERATION = Settings(), Batching(), Operation()
+_SETTINGS, _MODEL_SETTINGS = Settings(), ModelSettings()
 _FLAT = Parameter(name="*", negative_bool="no-")
 
 
 def serve(
     *models: str,
     settings: Annotated[Settings, _FLAT] = _SETTINGS,
-    batching: Annotated[Batching, _FLAT] = _BATCHING,
-    operation: Annotated[Operation, _FLAT] = _OPERATION,
+    model_settings: Annotated[ModelSettings, _FLAT] = _MODEL_SETTINGS,
 ) -> None:
     """Answer over HTTP with one or several models, until SIGTERM or Ctrl-C.
 
@@ -33,4 +32,4 @@ def serve(
         raise ConfigError(f"filbert serve needs {', '.join(missing)}. {install_hint('serve')}")
     from filbert.serve import app
 
-    app.run(named, settings, batching=batching, operation=operation)
+    app.run(named, settings, model_settings)

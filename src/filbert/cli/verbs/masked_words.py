@@ -1,17 +1,29 @@
-"""filbert fill."""
+"""filbert fill and score."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import STDIO, AsJson, LoadFlags, Loading, OutFile, Separator, TextColumn
+from filbert.cli.arguments import (
+    STDIO,
+    AsJson,
+    LoadFlags,
+    Loading,
+    MaskedLM,
+    OutFile,
+    Separator,
+    TextColumn,
+    TextFile,
+)
 from filbert.cli.bulk import answer_texts
 from filbert.cli.output import check_lines_file, print_json, print_table, refuse_own_source
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
+from filbert.inference.answer_file import rounded
 from filbert.text.masks import EXAMPLE, MASK, check_masked, mask_spans
 
 if TYPE_CHECKING:
@@ -60,14 +72,15 @@ def fill(
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
 
     from filbert.data.texts import read_texts
+    from filbert.inference.fill import fill_masks
     from filbert.inference.predictor import Predictor
 
     check_lines_file(out)
     predictor = Predictor.load(model or BUILT_IN, **vars(loading or LoadFlags()))
     if text is not None:
         check_masked(text, predictor.tokenizer, "The text")
-        (answer,) = predictor.fill_texts([text], top=top)
-        print_json(answer) if json else _print_tables(text, answer, predictor)
+        (answer,) = fill_masks(predictor, [text], top=top)
+        print_json(rounded(answer)) if json else _print_tables(text, answer, predictor)
         return
     assert file is not None
     refuse_own_source(file, out)
@@ -77,7 +90,7 @@ def fill(
         predictor,
         rows,
         check=check_masked,
-        run=lambda texts, counts: predictor.fill_texts(texts, top=top),
+        run=lambda texts, counts: fill_masks(predictor, texts, top=top),
         source=file,
         out=out,
     ):
@@ -107,3 +120,61 @@ def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> No
             "only the text around the masks.",
             file=sys.stderr,
         )
+
+
+def score(
+    model: MaskedLM,
+    file: TextFile = "-",
+    /,
+    *,
+    out: OutFile = None,
+    json: AsJson = False,
+    tokens: bool = False,
+    text_column: TextColumn = "text",
+    separator: Separator = None,
+    loading: Loading = None,
+) -> None:
+    """Compute how likely a model finds each text: every token is masked in turn and predicted.
+
+    Prints one JSON object a text; with --json, the metrics of all texts together instead.
+
+    Parameters
+    ----------
+    tokens:
+        also print the score of every token.
+    """
+    refuse_own_source(file, out)
+    check_lines_file(out)
+    if json and out == STDIO:
+        raise ConfigError("--json and --out - both go to stdout. Leave one out.")
+
+    from filbert.data.texts import read_texts
+    from filbert.inference.predictor import Predictor
+    from filbert.inference.score import check_whole, perplexity, score_texts
+
+    rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
+    predictor = Predictor.load(model, **vars(loading or LoadFlags()))
+    total = {"num_texts": 0, "num_scored": 0, "num_unknown": 0, "num_truncated": 0, "pll": 0.0}
+    for answer in answer_texts(
+        "score",
+        predictor,
+        rows,
+        check=check_whole,
+        run=lambda texts, counts: score_texts(
+            predictor, texts, with_tokens=tokens, on_share=counts.share
+        ),
+        source=file,
+        out=os.devnull if json and out is None else out,
+    ):
+        total["num_texts"] += 1
+        total["num_truncated"] += answer["truncated"]
+        for name in ("num_scored", "num_unknown", "pll"):
+            total[name] += answer[name]
+    scored, unknown = int(total["num_scored"]), total["num_unknown"]
+    mean = perplexity(total["pll"], scored)
+    if json:
+        print_json(rounded(total | {"perplexity": mean}))
+    elif mean is not None:
+        print(f"perplexity {mean:,.2f} over {scored:,} tokens", file=sys.stderr)
+    if unknown:
+        print(f"{unknown:,} of {scored:,} tokens are not in the vocabulary", file=sys.stderr)

@@ -1,0 +1,351 @@
+"""filbert info, convert, export, shrink and push."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from filbert.cli.arguments import (
+    AsJson,
+    Columns,
+    MaxLoss,
+    ModelName,
+    OutFolder,
+    Overwrite,
+    Pooling,
+    columns_of,
+)
+from filbert.cli.output import metric_lines, print_json, print_table
+from filbert.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NOTHING = "–"
+_LONG = 64
+
+
+def info(
+    model: ModelName,
+    other: Annotated[
+        str | None,
+        Parameter(help="a second model: list what differs in sizes, task, data and weights."),
+    ] = None,
+    /,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Describe a checkpoint and its training; of two, list the differences."""
+    from rich.console import Console
+
+    from filbert.checkpoints.differences import differences
+    from filbert.checkpoints.opening import find_model
+    from filbert.inference.predictor import model_facts
+
+    console = Console(emoji=False)
+    if other is not None:
+        result = differences((model, other), (find_model(model), find_model(other)))
+        print_json(result) if json else print_differences(result, console)
+        return
+    facts = model_facts(model)
+    if json:
+        print_json(facts)
+        return
+    tensors = facts.pop("tensors", [])
+    rows = [(n.replace("_", " "), shown(v, 500)) for n, v in facts.items() if v not in (None, [])]
+    print_table(("", ""), rows, texts=(0, 1))
+    if tensors:
+        if not console.is_terminal:
+            console.width = 160  # a file or a pipe has no width, and names must not wrap
+        print(f"{len(tensors)} tensors")
+        table = [
+            (
+                printable(row["name"], 200),
+                " x ".join(map(str, row["shape"])) or "scalar",
+                row["dtype"],
+                row["becomes"],
+            )
+            for row in tensors
+        ]
+        headings = ("tensor", "shape", "dtype", "becomes")
+        print_table(headings, table, texts=(0, 1, 2, 3), console=console)
+
+
+def print_differences(result: dict[str, Any], console: Console) -> None:
+    """Print the values that differ, the metrics, and the weights by part."""
+    from rich.text import Text
+
+    names = zip("AB", result["names"], strict=True)
+    headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
+    pairs = {**result["values"], **result["metrics"]}
+    rows = [(printable(name, 500), *map(shown, pair)) for name, pair in pairs.items()]
+    print_table(headings, rows, texts=(0, 1, 2), console=console)
+    console.print()
+    weights = [
+        (part["name"], str(part["equal"]), str(len(part["different"])), f"{part['largest']:.3g}")
+        for part in result["tensors"]
+    ]
+    columns = ("weights", "equal", "different", "largest difference")
+    print_table(columns, weights, texts=(0,), console=console)
+    is_same = result["same_answers"]
+    is_same = result["same_answers"]
+    verdict = "The predictions are the same." if is_same else "The predictions differ."
+    if result["same_weights"] and not is_same:
+        verdict = "The weights are the same; other values that decide predictions differ."
+    console.print(Text(verdict), style="bold", soft_wrap=True)
+
+
+def shown(value: Any, limit: int = _LONG) -> str:
+    """Return a value as one cell of a table, with at most `limit` characters."""
+    if value is None or value in ([], ()):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
+        value = int(value)
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        value = [f"{name} {shown(v, limit)}" for name, v in value.items() if v is not None]
+    if isinstance(value, list | tuple):
+        value = ", ".join(item if isinstance(item, str) else shown(item, limit) for item in value)
+    text = printable(str(value), 10 * limit)
+    is_digest = len(text) == 64 and not text.strip("0123456789abcdef")
+    if is_digest:
+        return text[:12]
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def convert(
+    source: str,
+    target: OutFolder,
+    /,
+    *,
+    to: str,
+    data: str | None = None,
+    max_loss: MaxLoss = None,
+    adapter: str | None = None,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
+) -> None:
+    """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
+
+    Parameters
+    ----------
+    source:
+        folder, TensorFlow checkpoint (its folder, prefix or .index file), built-in name or Hub
+        id.
+    to:
+        huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
+        or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
+    data:
+        with --to int8: labelled rows, or texts for a model without a task.
+    adapter:
+        with --to huggingface: a task of jina-embeddings-v3, such as retrieval.query. Its adapter is
+        added to the weights, and its prompt goes before every text.
+    """
+    from filbert import api
+
+    facts = api.convert(
+        source,
+        target,
+        to=to,
+        data=data,
+        max_loss=max_loss,
+        adapter=adapter,
+        overwrite=overwrite,
+        **vars(columns_of(columns)),
+    )
+    for note in facts["notes"]:
+        print(note, file=sys.stderr)
+    print_json(facts) if json else _print_facts(facts)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    head = f"with its {facts['head']} head" if facts["head"] else "without a head"
+    exact = f"with the adapter {facts['adapter']}" if "adapter" in facts else "bit for bit"
+    print(
+        f"{facts['target']}: {facts['family']} {head}, {facts['parameters']:,} parameters, {exact}."
+    )
+    for name, digest in facts["files"].items():
+        print(f"  {name}  sha256 {digest[:16]}...")
+    int8 = facts.get("int8")
+    if int8 is None:
+        return
+    layers = int8["float_layers"]
+    print(
+        f"{int8['layers'] - len(layers)} of {int8['layers']} dense layers can compute in int8; "
+        f"{len(layers)} stay float32{': ' if layers else ''}{', '.join(layers)}.\n"
+        f"Mean cosine of the vectors to float32: {int8['cosine']:.6f}; with all layers in int8 "
+        f"{int8['cosine_of_all']:.6f}."
+    )
+    if "float32" in int8:
+        print(f"On {int8['data']['file']}:")
+        print("\n".join(metric_lines(int8["float32"], int8["int8"])))
+
+
+def export(
+    model: ModelName,
+    /,
+    *,
+    out: OutFolder,
+    format: str,
+    int8: bool = False,
+    pooling: Pooling = None,
+    data: str | None = None,
+    max_loss: MaxLoss = None,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
+) -> None:
+    """Write a model for other runtimes, after comparing what it computes with the original.
+
+    Parameters
+    ----------
+    format:
+        onnx: model.onnx with the tokenizer.
+    int8:
+        quantise weights per output channel, and activations at run time.
+    data:
+        labelled rows, to compare the task's metrics on.
+    """
+    from filbert import api
+
+    facts = api.export(
+        model,
+        out=out,
+        format=format,
+        int8=int8,
+        pooling=pooling,
+        data=data,
+        max_loss=max_loss,
+        overwrite=overwrite,
+        **vars(columns_of(columns)),
+    )
+    print_json(facts) if json else print("\n".join(_lines(out, facts)))
+
+
+def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
+    size = sum(path.stat().st_size for path in out.glob("model.onnx*")) / 1e6
+    lines = [
+        f"{out}: {facts['precision']}, opset {facts['opset']}, {size:,.1f} MB: "
+        f"{', '.join(facts['inputs'])} to {', '.join(facts['outputs'])}.",
+        f"Against the original: largest difference {facts['largest_difference']:.1e} among "
+        f"outputs up to {facts['largest_output']:.2g}, cosine {facts['cosine']:.6f}.",
+    ]
+    compared = facts.get("data")
+    if compared:
+        lines.append(f"On {compared['file']}:")
+        lines += metric_lines(compared["float32"], compared["exported"])
+    return lines
+
+
+def shrink(
+    model: ModelName,
+    /,
+    *,
+    out: OutFolder,
+    keep_layers: str | None = None,
+    vocabulary_from: tuple[str, ...] = (),
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
+) -> None:
+    """Make a model smaller without training, as a start for finetune or distill.
+
+    Parameters
+    ----------
+    keep_layers:
+        layers to keep: 3 for the first three, or their numbers from 0 such as 0,2,5 or 0-2,5.
+    vocabulary_from:
+        text files, JSONL, CSV or Parquet: vocabulary entries without an occurrence are removed.
+    """
+    from filbert import api
+
+    facts = api.shrink(
+        model,
+        out=out,
+        keep_layers=keep_layers,
+        vocabulary_from=vocabulary_from,
+        overwrite=overwrite,
+        **vars(columns_of(columns)),
+    )
+    print_json(facts) if json else _print_steps(out, facts)
+
+
+def _print_steps(out: Path, facts: dict[str, Any]) -> None:
+    rows = []
+    for before, step in zip([None, *facts["steps"]], facts["steps"], strict=False):
+        saved = "" if before is None else f"{before['parameters'] - step['parameters']:,}"
+        rows.append((step["name"], f"{step['parameters']:,}", saved, f"{step['bytes'] / 1e6:,.1f}"))
+    print_table(("", "parameters", "saved", "MB"), rows, texts=(0,))
+    for step in facts["steps"]:
+        if "corpus_tokens" in step:
+            print(
+                f"The corpus has {step['corpus_tokens']:,} tokens, before "
+                f"{step['corpus_tokens_before']:,}; {step['texts_cut_otherwise']:,} of its texts "
+                "have other tokens."
+            )
+    for note in facts["notes"]:
+        print(f"note: {note}")
+    print(f"model: {out}")
+
+
+def push(
+    model: str,
+    repo: str,
+    /,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    message: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Upload a model folder to the Hugging Face Hub; its address is the last line on stdout.
+
+    Parameters
+    ----------
+    model:
+        a model folder, such as runs/toxic/model.
+    repo:
+        owner/name on the Hub; created if missing.
+    private:
+        create a private repository.
+    revision:
+        a branch, created if missing; the main branch by default.
+    message:
+        message of the commit.
+    dry_run:
+        print the files without uploading them.
+    """
+    from pathlib import Path
+
+    from filbert.checkpoints import upload
+
+    upload.check_repo(repo)
+    folder = Path(model).expanduser()
+    if dry_run:
+        _print_files(upload.files_to_push(folder))
+        print(f"dry run: nothing was sent to {repo}")
+        return
+    url = upload.push(
+        folder,
+        repo,
+        private=private,
+        revision=revision,
+        message=message,
+        announce=_print_files,
+    )
+    print(url)
+
+
+def _print_files(files: dict[str, int]) -> None:
+    for name, size in files.items():
+        print(f"{size:>15,}  {name}")
+    print(f"{sum(files.values()):>15,}  bytes in {len(files)} files", flush=True)

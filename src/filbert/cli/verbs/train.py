@@ -1,0 +1,163 @@
+"""filbert finetune, pretrain, distill and replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from filbert.cli.arguments import AsJson, flags_of
+from filbert.cli.output import print_json, print_places, print_run, print_table
+from filbert.cli.verbs.models import NOTHING, shown
+from filbert.errors import printable
+from filbert.train.distill_options import DistillOptions
+from filbert.train.options import FinetuneOptions
+from filbert.train.pretrain_options import PretrainOptions
+
+if TYPE_CHECKING:
+    FinetuneFlags = Any
+    PretrainFlags = Any
+    DistillFlags = Any
+else:
+    FinetuneFlags = flags_of(FinetuneOptions, required=("out",))
+    PretrainFlags = flags_of(PretrainOptions)
+    DistillFlags = flags_of(DistillOptions, required=("out",))
+
+
+def finetune(
+    *, options: Annotated[FinetuneFlags, Parameter(name="*")], json: AsJson = False
+) -> int:
+    """Fine-tune a model on labelled rows and write a run folder."""
+    from filbert import api
+
+    run = api.finetune(**vars(options))
+    if not run.facts:  # not the first of several processes
+        return 0
+
+    from filbert.train.seeds import spread_lines
+
+    several = {kind: run.facts[kind] for kind in ("seeds", "folds") if kind in run.facts}
+    status = 1 if any(one["failed"] for one in several.values()) else 0
+    if json:
+        print_json(run.metrics | several)
+        return status
+    print_run(run.facts) if "folds" not in several else _print_folds(several["folds"])
+    for line in spread_lines(several["seeds"]) if "seeds" in several else ():
+        print(line)
+    print_places(run.folder)
+    return status
+
+
+def _print_folds(folds: dict[str, Any]) -> None:
+    """Print mean, deviation and all values of every metric over the folds."""
+    rows = {name: summary for name, summary in folds["metrics"].items() if name != "threshold"}
+    baseline = folds["baseline"]
+    if baseline is not None:
+        rows[f"{baseline['metric']} of {baseline['name']}"] = baseline
+
+    def cells(summary: dict[str, Any]) -> list[str]:
+        deviation = summary["deviation"]
+        numbers = [summary["mean"], *([] if deviation is None else [deviation])]
+        return [f"{n:.4f}" for n in numbers] + [" ".join(f"{v:.4f}" for v in summary["values"])]
+
+    print(f"{len(folds['runs'])} folds; the model of the run is trained on all rows")
+    headings = ("metric", "mean", "deviation", "folds")
+    print_table(headings, [(name, *cells(s)) for name, s in rows.items()], texts=(0, 3))
+    if folds["failed"]:
+        print(f"failed: fold {', '.join(folds['failed'])}")
+
+
+def pretrain(
+    *, options: Annotated[PretrainFlags | None, Parameter(name="*")] = None, json: AsJson = False
+) -> None:
+    """Pre-train on raw text: filbert pretrain RECIPE [--corpus FILE ...] [--out DIR] [--key value].
+
+    RECIPE is a TOML file with these options, or the name of a built-in recipe:
+    mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
+    domain-adapt, filbert-mini. Flags take precedence.
+    """
+    from filbert import api
+    from filbert.report.table import throughput
+
+    run = api.pretrain(**(vars(options) if options else {}))
+    if not run.facts:  # not the first of several processes
+        return
+    if json:
+        print_json(run.metrics)
+        return
+    print_run(run.facts)
+    print(throughput(run.facts))
+    print_places(run.folder)
+
+
+def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJson = False) -> None:
+    """Train a small model on a large one: filbert distill [RECIPE] --teacher MODEL --out DIR.
+
+    With --train it learns a fine-tuned teacher's answers to labelled rows, with --corpus the
+    vectors of an encoder for raw text. RECIPE is a TOML file with these options; flags take
+    precedence.
+    """
+    from filbert import api
+
+    run = api.distill(**vars(options))
+    if not run.facts:  # not the first of several processes
+        return
+    if json:
+        print_json(run.metrics)
+        return
+    print_run(run.facts)
+    print_places(run.folder)
+
+
+def replay(
+    model: str,
+    /,
+    *,
+    out: str | None = None,
+    tolerance: float | None = None,
+    overwrite: bool = False,
+    device: Annotated[
+        str | None, Parameter(help="cpu, cuda, ...; by default that of the recorded run.")
+    ] = None,
+    json: AsJson = False,
+) -> int:
+    """Train a model again from the options in its filbert.json, and compare the metrics.
+
+    Exit status 1 if a metric differs by more than the tolerance.
+
+    Parameters
+    ----------
+    model:
+        a model that filbert trained, or its run folder.
+    out:
+        the run folder to write; by default next to the recorded one.
+    tolerance:
+        largest allowed difference of a metric; by default 0 if data, versions, device and threads
+        are those of the recorded run, otherwise 0.001.
+    overwrite:
+        replace an earlier run in OUT.
+    """
+    from rich.text import Text
+
+    from filbert.train.replay import replay as run_again
+
+    result = run_again(model, out=out, tolerance=tolerance, overwrite=overwrite, device=device)
+    if json:
+        metrics = [one._asdict() | {"difference": one.difference} for one in result.metrics]
+        print_json({"same": result.is_same, **vars(result), "metrics": metrics})
+        return 0 if result.is_same else 1
+    rows: list[tuple[str | Text, ...]] = []
+    for one in result.metrics:
+        style = "" if result.is_near(one) else "bold red"
+        difference = NOTHING if one.difference is None else f"{one.difference:.2g}"
+        cells = (shown(one.recorded), shown(one.replayed), difference)
+        name = printable(f"{one.split} {one.metric.replace('_', ' ')}", 500)
+        rows.append((name, *(Text(cell, style=style) for cell in cells)))
+    print_table(("metric", "recorded", "replayed", "difference"), rows, texts=(0,))
+    for sentence in result.differs:
+        print(f"differs: {sentence}")
+    weights = {None: "no hashes were recorded", True: "the same, bit for bit", False: "different"}
+    print(f"weights: {weights[result.same_weights]}")
+    print(f"{'the same' if result.is_same else 'NOT THE SAME'} (tolerance {result.tolerance})")
+    print(f"run:     {result.out}")
+    return 0 if result.is_same else 1
