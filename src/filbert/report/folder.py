@@ -82,7 +82,7 @@ class RunFolder:
 def problem_of(run: dict[str, Any]) -> str | None:
     """binary, multiclass or multilabel; otherwise the name of the task, if it is known.
 
-    "pretraining" stands for `filbert pretrain` and for distillation on raw text.
+    `filbert pretrain` and distillation on raw text have the problem "pretraining".
     """
     task = run.get("task")
     if task is None and run.get("command") in ("pretrain", "distill"):

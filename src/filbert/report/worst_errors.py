@@ -29,7 +29,7 @@ LONGEST, BEFORE = 300, 100
 Passages = list[tuple[str, str]]
 # For each prediction a key to sort by, the worst error first and None if it is correct, and the
 # text of each cell by heading.
-Judged = Iterator[tuple[Any, dict[str, str]]]
+Errors = Iterator[tuple[Any, dict[str, str]]]
 
 
 def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | None:
@@ -37,8 +37,8 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     rule = rule_of(folder)
     if rule is None:
         return None
-    order, judged = rule
-    pairs = zip(judged(folder.rows), folder.rows, strict=True)
+    order, errors_in = rule
+    pairs = zip(errors_in(folder.rows), folder.rows, strict=True)
     errors = [(key, row, own) for (key, own), row in pairs if key is not None]
     errors.sort(key=lambda error: error[0])
     shown = [row for _, row, _ in errors[:MOST_ERRORS]]
@@ -62,8 +62,8 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     )
 
 
-def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Judged]] | None:
-    """What comes first, in words, and the function that judges predictions of the problem."""
+def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Errors]] | None:
+    """What comes first, in words, and the function that finds the errors of the problem."""
     rows = folder.rows
     if not rows or folder.problem != "embedding":
         return RULES.get(folder.problem or "") if rows else None
@@ -91,7 +91,7 @@ def _label_loss(row: Prediction, label: str) -> float:
     return -float(np.log(max(probability, SMALLEST_PROBABILITY)))
 
 
-def _labels(rows: list[Prediction]) -> Judged:
+def _labels(rows: list[Prediction]) -> Errors:
     for row in rows:
         gold, predicted = gold_labels(row), predicted_labels(row)
         cells = {
@@ -106,14 +106,14 @@ def _labels(rows: list[Prediction]) -> Judged:
         yield (None if set(predicted) == set(gold) else -surprise(row)), cells
 
 
-def _values(rows: list[Prediction]) -> Judged:
+def _values(rows: list[Prediction]) -> Errors:
     for row in rows:
         difference = row["value"] - row["gold"]
         cells = {"gold": _number(row["gold"]), "predicted": _number(row["value"])}
         yield -abs(difference) or None, cells | {"difference": f"{difference:+.4f}"}
 
 
-def _ranks(rows: list[Prediction]) -> Judged:
+def _ranks(rows: list[Prediction]) -> Errors:
     for row in rows:
         cells = {
             "rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}",
@@ -122,7 +122,7 @@ def _ranks(rows: list[Prediction]) -> Judged:
         yield ((-row["rank"], row["value"]) if row["rank"] > 1 else None), cells
 
 
-def _cosines(rows: list[Prediction]) -> Judged:
+def _cosines(rows: list[Prediction]) -> Errors:
     """Gold scores and cosines by their ranks, as the scale of cosines is arbitrary."""
     from scipy.stats import rankdata
 
@@ -143,7 +143,7 @@ def _cosines(rows: list[Prediction]) -> Judged:
         )
 
 
-def _tags(rows: list[Prediction]) -> Judged:
+def _tags(rows: list[Prediction]) -> Errors:
     for row in rows:
         missed, spurious = mistakes(row)
         yield (
@@ -166,7 +166,7 @@ def _entities(entities: list[Entity]) -> str:
     return ", ".join(names) or numbers.MISSING
 
 
-def _answers(rows: list[Prediction]) -> Judged:
+def _answers(rows: list[Prediction]) -> Errors:
     for row, (exact, f1) in zip(rows, question_scores(rows).tolist(), strict=True):
         yield (
             (None if exact else (f1, -float(row.get("score") or 0.0))),
@@ -185,7 +185,7 @@ def _length(texts: list[str]) -> str:
     return f"{min(map(len, texts)):,} characters" if any(texts) else "none"
 
 
-def _choices(rows: list[Prediction]) -> Judged:
+def _choices(rows: list[Prediction]) -> Errors:
     for row in rows:
         scores = row.get("scores") or {}
         right, chosen = (float(scores[row[key]]) if scores else 0.0 for key in ("gold", "choice"))
@@ -200,7 +200,7 @@ def _choices(rows: list[Prediction]) -> Judged:
         )
 
 
-RULES: dict[str, tuple[str, Callable[[list[Prediction]], Judged]]] = {
+RULES: dict[str, tuple[str, Callable[[list[Prediction]], Errors]]] = {
     "binary": ("Lowest probability of the gold label", _labels),
     "multiclass": ("Lowest probability of the gold label", _labels),
     "multilabel": ("Lowest probability of the gold label", _labels),
