@@ -627,10 +627,16 @@ def predict(model: PathLike | Predictor, items: Any, *, as_frame: bool = False) 
 def embed(
     model: PathLike | Predictor,
     texts: Text | Iterable[Text],
-    **how: Unpack[VectorOptions],
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    layers: Sequence[int] = (-1,),
+    prompt: str | None = None,
+    dimensions: int | None = None,
 ) -> np.ndarray | list[np.ndarray]:
     """Return the vector of a text, or those of many; see `Predictor.embed`."""
-    return _loaded(model).embed(texts, **how)
+    how: VectorOptions = {"pooling": pooling, "normalize": normalize, "layers": layers}
+    return _loaded(model).embed(texts, **how, prompt=prompt, dimensions=dimensions)
 
 
 @checked_keywords

@@ -216,7 +216,7 @@ def test_sentence_vectors_of_the_graph_are_those_of_the_folder(pooling, activati
         way = SentenceVectors(
             pooling,
             normalize=True,
-            before=(linear(32, 16, "identity"), VectorModule("Normalize")),
+            before=(linear(32, 16, "Identity"), VectorModule("Normalize")),
             modules=(linear(width, 24, activation), VectorModule("LayerNorm", norm)),
             dimensions=20,
         )

@@ -90,11 +90,18 @@ def test_several_poolings_are_joined_in_the_order_of_sentence_transformers(tmp_p
     assert (vectors.pooling, vectors.dimension(32)) == ("cls+max+mean", 96)
 
 
-def dense(inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> VectorModule:
+def dense(inputs: int, outputs: int, activation: str = "Tanh", bias: bool = True) -> VectorModule:
     torch.manual_seed(inputs)
     tensors = {"linear.weight": torch.randn(outputs, inputs)}
     tensors |= {"linear.bias": torch.randn(outputs)} if bias else {}
-    return VectorModule("Dense", tensors, activation)
+    module = "linear" if activation == "Identity" else "activation"
+    config = {
+        "in_features": inputs,
+        "out_features": outputs,
+        "bias": bias,
+        "activation_function": f"torch.nn.modules.{module}.{activation}",
+    }
+    return VectorModule("Dense", tensors, activation, config)
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))

@@ -178,7 +178,7 @@ def test_rerank_orders_texts_by_the_model_of_pairs(client, predictors):
 
 def test_rerank_gives_a_cross_encoder_the_scores_that_predict_gives(serve, predictors):
     scored = copy(predictors["value"])
-    scored.task = replace(scored.task, activation="sigmoid")
+    scored.task = replace(scored.task, activation="Sigmoid")
     texts = ["a play", "the film", "he"]
     values = [answer["value"] for answer in scored.predict([(SENTENCE, text) for text in texts])]
     logits = [

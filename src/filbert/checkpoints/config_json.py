@@ -296,7 +296,9 @@ def check_head(family: Family, kind: str | None) -> None:
     """
     if kind not in family.heads:
         known = ", ".join(name for name in family.heads if name)
-        raise ConfigError(f"A {family.model_type} model has no {kind!r} head; it can have {known}.")
+        raise ConfigError(
+            f"A {family.model_type} model has no {kind!r} head; it can have {known or 'none'}."
+        )
 
 
 def config_values(config: EncoderConfig, family: Family, kind: str | None) -> dict[str, Any]:

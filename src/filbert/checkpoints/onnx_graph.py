@@ -410,7 +410,7 @@ class _Padded:
         if module.kind == "LayerNorm":
             return op("LayerNormalization", out, weight, *bias, axis=-1, epsilon=1e-5)
         out = op("MatMul", out, weight.T)
-        return graph.activate(op("Add", out, *bias) if bias else out, module.activation)
+        return graph.activate(op("Add", out, *bias) if bias else out, module.activation.lower())
 
     def logits(self, kind: str, hidden: Value) -> dict[str, tuple[Any, ...]]:
         """Add the outputs of a head, and return the shape of each by name."""

@@ -19,7 +19,7 @@ from filbert.checkpoints.families import SENTENCE_FILES, STATIC
 from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import load_json, read_json
-from filbert.model.pooling import VectorModule
+from filbert.model.pooling import ACTIVATIONS, VectorModule
 
 # In the order in which sentence-transformers concatenates several.
 _POOLING_KEYS = {
@@ -34,21 +34,13 @@ _POOLING_KEYS = {
 _LATE_KEYS = ("pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken")
 # Poolings with another name in the key of version 5.3 and later.
 _RENAMED = {"mean_sqrt_len_tokens": "mean_sqrt_len", "lasttoken": "last"}
-# Torch's classes of activations without weights, the default first.
-_CLASSES = (
-    *("Tanh", "Identity", "ReLU", "GELU", "Sigmoid", "SiLU", "ELU", "SELU", "LeakyReLU", "Mish"),
-    *("Softplus", "Softsign"),
-)
 # Modules that read texts, and those that follow. Until 2020 every family had a class of its own.
 _INPUTS = ("Transformer", "StaticEmbedding")
 _STEPS = ("Pooling", "Dense", "LayerNorm", "Normalize")
-_OLD_NAMES = {
-    **dict.fromkeys(
-        ("BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa", "MLMTransformer"),
-        "Transformer",
-    ),
-    "Asym": "Router",
-}
+_OLD_NAMES = dict.fromkeys(
+    ("BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa", "MLMTransformer"),
+    "Transformer",
+) | {"Asym": "Router"}
 # Heads of bge-m3 next to its dense vectors. Pickles, which are never opened.
 _BGE_M3 = ("colbert_linear.pt", "sparse_linear.pt")
 _TRANSFORMERS = "Take a model whose modules.json begins with Transformer."
@@ -295,8 +287,8 @@ def read_sentence_vectors(
         steps[at_tokens].append(step)
         width = None if width is None else step.width(width)
     if is_scored or "scores" in values:
-        values.setdefault("scores", "sigmoid")
-        if values.get("default_prompt") or (is_scored and width not in (None, 1)):
+        values.setdefault("scores", "Sigmoid")
+        if values.get("default_prompt") or (is_scored and (steps[True] or width not in (None, 1))):
             raise FormatError(f"{folder}: only rerankers with one score and no prompt can be read.")
     if normalize := bool(steps[False]) and steps[False][-1].kind == "Normalize":
         steps[False].pop()
@@ -339,8 +331,9 @@ def write_sentence_vectors(
     if vectors.dimensions is not None:
         settings["truncate_dim"] = vectors.dimensions
     if vectors.scores is not None:
-        settings |= {"model_type": "CrossEncoder", "activation_fn": _class_of(vectors.scores)}
-        del settings["similarity_fn_name"]
+        module = "linear" if vectors.scores == "Identity" else "activation"
+        name = f"torch.nn.modules.{module}.{vectors.scores}"
+        settings |= {"model_type": "CrossEncoder", "activation_fn": name}
         if not vectors.modules:
             limits |= _CLASSIFIER
     content: dict[str, Any] = {
@@ -356,18 +349,14 @@ def write_sentence_vectors(
         "sentence_bert_config.json": limits,
         "config_sentence_transformers.json": settings,
     }
-    for number, (place, step) in enumerate(zip(places[1:], steps, strict=True)):
+    for place, step in zip(places[1:], steps, strict=True):
         (folder / place).mkdir(parents=True, exist_ok=True)
         if step is None:
             width = vectors.token_width(hidden_size)
-            config = _pooling_config(vectors, width)
-        else:
-            config = _module_config(step, at_tokens=number < len(vectors.before))
-            if vectors.scores is not None and number == len(steps) - 1:
-                config["module_output_name"] = "scores"
-        if config:
-            content[f"{place}/config.json"] = config
-        if step is not None and step.tensors:
+            content[f"{place}/config.json"] = _pooling_config(vectors, width)
+            continue
+        content[f"{place}/config.json"] = dict(step.config)
+        if step.tensors:
             tensors = {n: t.detach().cpu().contiguous() for n, t in step.tensors.items()}
             save_file(tensors, folder / place / "model.safetensors", metadata={"format": "pt"})
     for name, value in content.items():
@@ -392,28 +381,6 @@ def _pooling_config(vectors: SentenceVectors, width: int) -> dict[str, Any]:
         if key not in _LATE_KEYS or name in asked
     }
     return {"word_embedding_dimension": width, **keys, **excluded}
-
-
-def _module_config(step: VectorModule, *, at_tokens: bool) -> dict[str, Any]:
-    keys = ("module_input_name", "module_output_name")
-    config: dict[str, Any] = dict.fromkeys(keys, "token_embeddings") if at_tokens else {}
-    if step.kind == "LayerNorm":
-        return {"dimension": len(step.tensors["norm.weight"])}
-    if step.kind == "Dense":
-        outputs, inputs = step.tensors["linear.weight"].shape
-        config |= {
-            "in_features": inputs,
-            "out_features": outputs,
-            "bias": "linear.bias" in step.tensors,
-            "activation_function": _class_of(step.activation),
-        }
-    return config
-
-
-def _class_of(activation: str) -> str:
-    """Return the path of torch's class of an activation."""
-    name = next(name for name in _CLASSES if name.lower() == activation)
-    return f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"
 
 
 def _modules(folder: ModelFolder) -> list[tuple[str, Path]]:
@@ -530,12 +497,12 @@ def _vector_module(
             f"here filbert runs those that change {key}."
         )
     if kind == "Normalize":
-        return VectorModule(kind), False
+        return VectorModule(kind, config=config), False
     if kind == "LayerNorm":
-        sizes, activation = (config.get("dimension"), config.get("dimension")), "identity"
+        sizes, activation = (config.get("dimension"),) * 2, "Identity"
         wanted: dict[str, tuple[Any, ...]] = {"norm.weight": sizes[:1], "norm.bias": sizes[:1]}
     else:
-        activation = _activation(config.get("activation_function", _class_of("tanh")), path)
+        activation = _activation(config.get("activation_function", "torch.nn.Tanh"), path)
         sizes = (config.get("out_features"), config.get("in_features"))
         wanted = {"linear.weight": sizes}
         if config.get("bias", True) is not False:
@@ -552,15 +519,16 @@ def _vector_module(
             f"{path.parent}: a {kind} over vectors of {sizes[1]}, but those before it have {width}."
         )
     tensors = {name: weights.read(name).float() for name in wanted}
-    return VectorModule(kind, tensors, activation), is_scored
+    return VectorModule(kind, tensors, activation, config), is_scored
 
 
 def _activation(name: object, path: Path) -> str:
     """Return the name of an activation by the path of torch's class."""
     module, _, last = name.rpartition(".") if isinstance(name, str) else ("", "", "")
-    if last not in _CLASSES or not module.startswith("torch."):
-        raise FormatError(f"{path}: activation {short(name)} is not one of {', '.join(_CLASSES)}.")
-    return last.lower()
+    if last not in ACTIVATIONS or module.split(".")[0] != "torch":
+        known = ", ".join(ACTIVATIONS)
+        raise FormatError(f"{path}: activation {short(name)} is not one of {known}.")
+    return last
 
 
 def _limits(folder: Path) -> dict[str, Any]:
@@ -599,7 +567,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     }
     if config.get("model_type") == "CrossEncoder":
         name = config.get("activation_fn")
-        values["scores"] = "sigmoid" if name is None else _activation(name, path)
+        values["scores"] = "Sigmoid" if name is None else _activation(name, path)
     return values
 
 

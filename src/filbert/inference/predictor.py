@@ -185,15 +185,10 @@ class Predictor:
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
+        same: dict[str, Any] = {"precision": precision, "device": device, "packed": packed}
         for other in list(opened.routes)[1:] if route is None else ():
             predictor.routes[other] = cls.load(
-                name,
-                precision=precision,
-                device=device,
-                max_length=max_length,
-                max_tokens=max_tokens,
-                packed=packed,
-                route=other,
+                name, max_length=max_length, max_tokens=max_tokens, route=other, **same
             )
         if predictor.device.type == "cpu":
             predictor.warm_up()
@@ -395,13 +390,8 @@ class Predictor:
             float32 (n, `vector_size`); for pooling "none" a list of n arrays (tokens, H * layers).
             Of one text, its vector or array alone.
         """
-        how = VectorOptions(
-            pooling=pooling,
-            normalize=normalize,
-            layers=layers,
-            prompt=prompt,
-            dimensions=dimensions,
-        )
+        how = VectorOptions(pooling=pooling, normalize=normalize, layers=layers)
+        how |= VectorOptions(prompt=prompt, dimensions=dimensions)
         vectors = list(self.embed_texts([texts] if isinstance(texts, str) else texts, **how))
         if isinstance(texts, str):
             return vectors[0]

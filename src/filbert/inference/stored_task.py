@@ -93,7 +93,7 @@ def _implied(checkpoint: Checkpoint, folder: Path) -> dict[str, Any] | None:
         if len(labels) > 1:
             return None
         activation = None if is_google(folder) else score_activation(folder)
-        return {"name": "regression", "activation": activation or "identity"}
+        return {"name": "regression", "activation": activation or "Identity"}
     task = {"name": "classification", "labels": labels, "multilabel": multilabel}
     return task | {"declared": True}
 

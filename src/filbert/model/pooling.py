@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,20 +17,20 @@ from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError, printable
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last", "none")
-# Activations after dense layers over vectors, by the names of torch's classes in lower case.
+# Activations after dense layers over vectors, by torch's classes.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "identity": lambda vectors: vectors,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "elu": F.elu,
-    "selu": F.selu,
-    "leakyrelu": F.leaky_relu,
-    "mish": F.mish,
-    "softplus": F.softplus,
-    "softsign": F.softsign,
+    "Tanh": torch.tanh,
+    "ReLU": F.relu,
+    "GELU": F.gelu,
+    "Identity": lambda vectors: vectors,
+    "Sigmoid": torch.sigmoid,
+    "SiLU": F.silu,
+    "ELU": F.elu,
+    "SELU": F.selu,
+    "LeakyReLU": F.leaky_relu,
+    "Mish": F.mish,
+    "Softplus": F.softplus,
+    "Softsign": F.softsign,
 }
 
 
@@ -140,11 +141,13 @@ class VectorModule:
         tensors: float, by the names in the module's file: "linear.weight" (outputs, inputs) and
             "linear.bias" (outputs,) of a dense layer, "norm.weight" and "norm.bias".
         activation: Of a dense layer, a key of ACTIVATIONS.
+        config: Content of its config.json.
     """
 
     kind: str
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    activation: str = "identity"
+    activation: str = "Identity"
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Map vectors (..., inputs) to vectors (..., outputs)."""
@@ -171,7 +174,7 @@ class VectorModule:
         if self.kind != "Dense":
             return self.kind
         outputs, inputs = self.tensors["linear.weight"].shape
-        return f"{inputs} to {outputs}, {self.activation}"
+        return f"{inputs} to {outputs}, {self.activation.lower()}"
 
 
 # Sequences of a row: windows of a long text, or choices.

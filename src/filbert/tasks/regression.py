@@ -84,13 +84,13 @@ class Regression:
         stride: tokens from window to window.
         clean: cleaning of the texts before they become tokens.
         activation: of the numbers that are predicted, a key of model.pooling.ACTIVATIONS. Models
-            that filbert trains have none ("identity"), and cross-encoders mostly "sigmoid".
+            that filbert trains have none ("Identity"), and cross-encoders mostly "Sigmoid".
     """
 
     on_overflow: str = "truncate"
     stride: int = 128
     clean: Cleaning | None = None
-    activation: str = "identity"
+    activation: str = "Identity"
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:

@@ -206,7 +206,7 @@ def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
     if "value" in answer:
         value = float(answer["value"])
         # The sigmoid, which some cross-encoders have already.
-        return value if task.activation == "sigmoid" else 0.5 * (1.0 + math.tanh(0.5 * value))
+        return value if task.activation == "Sigmoid" else 0.5 * (1.0 + math.tanh(0.5 * value))
     spec, positive = task.spec, task.spec.positive
     if raw:
         number = spec.labels.index(positive)
