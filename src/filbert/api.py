@@ -636,7 +636,8 @@ def embed(
 ) -> np.ndarray | list[np.ndarray]:
     """Return the vector of a text, or those of many; see `Predictor.embed`."""
     how: VectorOptions = {"pooling": pooling, "normalize": normalize, "layers": layers}
-    return _loaded(model).embed(texts, **how, prompt=prompt, dimensions=dimensions)
+    how |= {"prompt": prompt, "dimensions": dimensions}
+    return _loaded(model).embed(texts, **how)
 
 
 @checked_keywords
