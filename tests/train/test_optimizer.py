@@ -12,7 +12,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
 from filbert.train.base_model import freeze
 from filbert.train.distributed import Parallel
-from filbert.train.optimizer import BertAdam, Muon, new_optimizer, orthogonal
+from filbert.train.optimizer import Lamb, Muon, new_optimizer, orthogonal
 from filbert.train.options import OPTIMIZERS, TrainOptions
 from filbert.train.state import State, newest_state, save_state
 
@@ -193,7 +193,7 @@ def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
     weights = [torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.ones(2, 2))]
     weights[0].grad, weights[1].grad = torch.ones(2, 2), torch.zeros(2, 2)
     group = {"params": weights, "weight_decay": 0.0, "parts": 1}
-    BertAdam([group], lr=0.5, betas=(0.9, 0.999), eps=1e-6, adapts=True).step()
+    Lamb([group], lr=0.5, betas=(0.9, 0.999), eps=1e-6).step()
     wanted = -0.5 * 0.1 / (0.001**0.5 + 1e-6)
     torch.testing.assert_close(weights[0].detach(), torch.full((2, 2), wanted))
     assert torch.equal(weights[1].detach(), torch.ones(2, 2))

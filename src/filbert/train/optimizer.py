@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
 
 from filbert.errors import ConfigError
 from filbert.model.cpu import float32_by_onednn
@@ -53,9 +53,8 @@ def new_optimizer(
 
     * adamw: with bias correction, which small data sets need (Zhang et al. 2021, section 4). The
       first releases of BERT had none.
-    * bert_adam, lamb: see `BertAdam`.
-    * muon: see `Muon`. Its products are in bf16 if the device has units for it, unless
-      `precision`, as the user gave it, is float32.
+    * bert_adam, lamb, muon: see `BertAdam`, `Lamb` and `Muon`. The products of Muon are in bf16 if
+      the device has units for it, unless `precision`, as the user gave it, is float32.
 
     The "share" of a group multiplies its learning rate. "parts" is the number of matrices stacked
     in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
@@ -72,20 +71,17 @@ def new_optimizer(
         {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()
         for kind, some in kinds.items()
     ]
-    betas = (options.beta1, options.beta2)
     chosen = options.optimizer
     if chosen != "adamw" and any(hasattr(p, "full_tensor") for p in model.parameters()):
         raise ConfigError(f"--distributed fsdp spreads weights for adamw only, not for {chosen}.")
-    eps = options.epsilon
-    if chosen == "muon":
-        device = next(iter(model.parameters())).device
-        dtype = _product_dtype(device, precision)
-        return Muon(groups, lr=options.peak_lr, betas=betas, eps=eps, dtype=dtype)
-    if chosen in ("bert_adam", "lamb"):
-        adapts = chosen == "lamb"
-        return BertAdam(groups, lr=options.peak_lr, betas=betas, eps=eps, adapts=adapts)
-    assert chosen == "adamw", chosen
-    return torch.optim.AdamW(groups, lr=options.peak_lr, betas=betas, eps=eps, fused=True)
+    optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adamw": partial(torch.optim.AdamW, fused=True),
+        "bert_adam": BertAdam,
+        "lamb": Lamb,
+        "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
+    }
+    betas = (options.beta1, options.beta2)
+    return optimizers[chosen](groups, lr=options.peak_lr, betas=betas, eps=options.epsilon)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
@@ -110,131 +106,85 @@ def _product_dtype(device: torch.device, precision: str) -> torch.dtype:
     return torch.bfloat16 if has_units else torch.float32
 
 
-def adam_pass(
-    weights: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    means: Sequence[Tensor],
-    squares: Sequence[Tensor],
-    steps: Sequence[Tensor],
-    group: dict[str, Any],
-) -> None:
-    """Make one AdamW step in place with the fused kernel of `torch.optim.AdamW`.
-
-    Args:
-        weights: The parameters.
-        gradients: One per parameter, as are all that follow.
-        means: Running means of the gradients.
-        squares: Running means of the squared gradients.
-        steps: Number of steps of each parameter, float32 scalars; they are incremented.
-        group: Has lr, betas, eps and weight_decay.
-    """
-    if not weights:
-        return
-    beta1, beta2 = group["betas"]
-    adamw(
-        list(weights),
-        list(gradients),
-        list(means),
-        list(squares),
-        [],
-        list(steps),
-        fused=True,
-        amsgrad=False,
-        beta1=beta1,
-        beta2=beta2,
-        lr=group["lr"],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=False,
-    )
-
-
 def learning(group: dict[str, Any]) -> list[Tensor]:
     """Return the parameters of a group that have a gradient."""
     return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
-def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    return [p.grad for p in parameters if p.grad is not None]
+class BertAdam(torch.optim.AdamW):
+    """AdamW without bias correction: u = m / (sqrt(v) + eps) + decay * w, and the step is -lr * u.
 
+    m and v are the running means of gradient and squared gradient.
 
-class BertAdam(torch.optim.Optimizer):
-    """Adam without bias correction, and LAMB.
-
-    With m and v the running means of gradient and squared gradient: u = m / (sqrt(v) + eps) + decay
-    w, then w -= lr u. LAMB multiplies lr by |w| / |u| for every matrix; the ratio is 1 for vectors
-    and where a norm is 0.
-
-    Args:
-        groups: Each has "params", "weight_decay" and "parts", the number of matrices stacked in
-            each parameter, 0 for vectors. Each matrix has its own ratio, as query, key and value
-            have in the original.
-        lr: Learning rate; "lr" of a group overrides it.
-        betas: Decay rates of the running means.
-        eps: Added to the denominator.
-        adapts: Whether to use LAMB.
-
-    Source: google-research/bert, optimization.py; google-research/albert, lamb_optimizer.py;
-    You et al. 2020, algorithm 2, which corrects the bias where the code does not.
+    Source: google-research/bert, optimization.py.
     """
 
-    def __init__(
-        self,
-        groups: Iterable[dict[str, Any]],
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        adapts: bool = False,
-    ) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
-        self.adapts = adapts
+    def __init__(self, groups: Iterable[dict[str, Any]], **options: Any) -> None:
+        super().__init__(groups, fused=True, **options)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update the parameters."""
-        # Weights, -u and learning rate of each matrix.
-        adapted: list[tuple[Tensor, Tensor, float]] = []
+        for parameter in (p for group in self.param_groups for p in learning(group)):
+            if not self.state[parameter]:
+                # Incrementing has no effect: 1e30 + 1 equals 1e30 in float32.
+                self.state[parameter]["step"] = parameter.new_full((), _ENDLESS)
+                self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
+                self.state[parameter]["exp_avg_sq"] = torch.zeros_like(parameter)
+        super().step()
+
+
+class Lamb(BertAdam):
+    """LAMB: the step of each matrix is lr * ratio * u, with ratio = |w| / |u|.
+
+    The ratio is 1 where either norm is 0, and for vectors.
+
+    Args:
+        groups: Each has "params", "weight_decay" and "parts", the number of matrices stacked in
+            each parameter, 0 for vectors.
+        options: lr (a group's own overrides it), betas and eps.
+
+    Source: google-research/albert, lamb_optimizer.py; You et al. 2020, algorithm 2, which corrects
+    the bias where the code does not.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the parameters."""
+        before = []
         for group in self.param_groups:
-            parameters = learning(group)
-            weights: list[Tensor] = list(parameters)
-            moments = [self._moments(parameter) for parameter in parameters]
-            targets, asked = weights, group
-            if self.adapts and group["parts"]:
-                # With weights of 0 and a rate of 1, the pass returns the Adam part of -u.
-                targets = [torch.zeros_like(weight) for weight in weights]
-                asked = group | {"lr": 1.0, "weight_decay": 0.0}
-            # Incrementing has no effect: 1e30 + 1 equals 1e30 in float32.
-            steps = [weights[0].new_full((), _ENDLESS)] * len(weights) if weights else []
-            means, squares = [list(kind) for kind in zip(*moments, strict=True)] or [[], []]
-            adam_pass(targets, _gradients(parameters), means, squares, steps, asked)
-            if targets is not weights and targets:
-                torch._foreach_add_(targets, weights, alpha=-group["weight_decay"])
-                for weight, update in zip(weights, targets, strict=True):
-                    halves = (whole.chunk(group["parts"]) for whole in (weight, update))
-                    adapted += [(*pair, group["lr"]) for pair in zip(*halves, strict=True)]
-        if adapted:
-            _adapt(adapted)
-
-    def _moments(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
-        state = self.state[parameter]
-        if not state:
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        return state["exp_avg"], state["exp_avg_sq"]
+            if group["parts"]:
+                updates = learning(group)
+                weights = [parameter.clone() for parameter in updates]
+                before.append((group, updates, weights, group["lr"], group["weight_decay"]))
+                # From weights of 0 at a rate of 1, the step is the Adam part of -u.
+                group["lr"], group["weight_decay"] = 1.0, 0.0
+                for parameter in updates:
+                    parameter.zero_()
+        super().step()
+        # Weights, -u and learning rate of each matrix.
+        matrices: list[tuple[Tensor, Tensor, float]] = []
+        for group, updates, weights, rate, decay in before:
+            group["lr"], group["weight_decay"] = rate, decay
+            for weight, update in zip(weights, updates, strict=True):
+                update.add_(weight, alpha=-decay)
+                halves = (whole.chunk(group["parts"]) for whole in (weight, update))
+                matrices += [(*pair, rate) for pair in zip(*halves, strict=True)]
+        if matrices:
+            _adapt(matrices)
 
 
-def _adapt(parts: Sequence[tuple[Tensor, Tensor, float]]) -> None:
-    """Add the updates, each scaled by the LAMB ratio of its matrix."""
-    weights, updates, rates = zip(*parts, strict=True)
+def _adapt(matrices: Sequence[tuple[Tensor, Tensor, float]]) -> None:
+    """Turn each update into the new weights, by the LAMB ratio of its matrix."""
+    weights, updates, rates = zip(*matrices, strict=True)
     norms = torch.stack(torch._foreach_norm([*weights, *updates])).double()
     pairs = zip(*norms.view(2, -1).tolist(), strict=True)
     for weight, update, rate, (size, step) in zip(weights, updates, rates, pairs, strict=True):
         ratio = size / step if size > 0 and step > 0 else 1.0
-        weight.add_(update, alpha=rate * ratio)
+        torch.add(weight, update, alpha=rate * ratio, out=update)
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(torch.optim.AdamW):
     """Muon for the matrices inside the layers, AdamW for everything else, in one optimizer.
 
     Muon makes the momentum of each matrix orthogonal before it is added to the weights. The updates
@@ -248,12 +198,10 @@ class Muon(torch.optim.Optimizer):
         groups: Each has "params", "weight_decay", "in_layer" (Muon is used for matrices of layers)
             and "parts", the number of matrices stacked in each parameter, 0 for vectors. Each
             matrix is made orthogonal separately.
-        lr: Learning rate; "lr" of a group overrides it.
-        betas: Decay rates of AdamW.
-        eps: Epsilon of AdamW.
         dtype: Number format of the products that make matrices orthogonal; all else is float32.
             The original uses bf16. Its error against float64 is 12 to 15 % (float32: 0.0006 %),
             less than the deviation that remains after five iterations.
+        options: lr (a group's own overrides it), and betas and eps of AdamW.
 
     Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon) for momentum, Nesterov's form and
     the iteration; Liu et al. 2025 (arXiv 2502.16982), section 2.2, for scale and decay.
@@ -263,32 +211,31 @@ class Muon(torch.optim.Optimizer):
         self,
         groups: Iterable[dict[str, Any]],
         *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
         dtype: torch.dtype = torch.float32,
+        **options: Any,
     ) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+        super().__init__(groups, fused=True, **options)
         self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update the parameters."""
-        for group in self.param_groups:
-            parameters = learning(group)
-            if not parameters:
-                continue
-            if group["in_layer"] and group["parts"]:
+        every, rest = self.param_groups, []
+        for group in every:
+            if not (group["in_layer"] and group["parts"]):
+                rest.append(group)
+            elif parameters := learning(group):
                 self._muon(parameters, group)
-            else:
-                self._adam(parameters, group)
+        self.param_groups = rest
+        super().step()
+        self.param_groups = every
 
     def _muon(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Make a Muon step."""
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
-        gradients = _gradients(parameters)
+        gradients = [p.grad for p in parameters if p.grad is not None]
         momenta = [self.state[parameter]["momentum"] for parameter in parameters]
         torch._foreach_lerp_(momenta, gradients, 1.0 - _MOMENTUM)
         wanted = torch._foreach_lerp(gradients, momenta, _MOMENTUM)
@@ -303,24 +250,6 @@ class Muon(torch.optim.Optimizer):
             for (parameter, _), update in zip(some, turned, strict=True):
                 parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
                 parameter.add_(update, alpha=-group["lr"] * scale)
-
-    def _adam(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Make an AdamW step."""
-        for parameter in parameters:
-            state = self.state[parameter]
-            if not state:
-                state["step"] = torch.zeros((), device=parameter.device)
-                state["exp_avg"] = torch.zeros_like(parameter)
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
-        states = [self.state[parameter] for parameter in parameters]
-        adam_pass(
-            parameters,
-            _gradients(parameters),
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [state["step"] for state in states],
-            group,
-        )
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
