@@ -217,7 +217,7 @@ def measure(
     model = Model(encoder, new_head(objective.head_kind, config)).to(device)
     options = TrainOptions(lr=lr)
     optimizer = new_optimizer(model, options)
-    parallel = Parallel(0, 1, device, "single")
+    parallel = Parallel(0, 1, device)
     settled = choose_precision(precision, device)
     forward: Forward = model_forward(model, device)
     model.train()

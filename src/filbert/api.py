@@ -1,7 +1,9 @@
 """Python functions for whole jobs: what `import filbert` offers, under the names of the verbs.
 
-Options that a verb shares with the command line come from its option classes (`_options_of`).
-Functions import what they need once the options are known to be right: torch takes a second.
+Keywords are the options of the command line, which `filbert VERB --help` describes: those that come
+from option classes (`_options_of`) and those that a function lists itself. Docstrings say only what
+is different in Python. Functions import what they need once the options are known to be right:
+torch takes a second.
 """
 
 from __future__ import annotations
@@ -211,10 +213,10 @@ def load(
 
 @_options_of(FinetuneOptions, required=("out",))
 def finetune(**options: Unpack[keywords.FinetuneKeywords]) -> Run:
-    """Fine-tune a model on labelled rows and write a run folder.
+    """Fine-tune a model on labelled rows and write a run folder; see `filbert finetune`.
 
-    The options are those of `filbert finetune`. `train`, `dev` and `test` are files or rows in
-    memory, such as a DataFrame. `text` and `label` are short for `text_column` and `label_column`.
+    `train`, `dev` and `test` are files or rows in memory, such as a DataFrame. `text` and `label`
+    are short for `text_column` and `label_column`.
 
     Raises:
         ConfigError: An unknown or missing option, or options that contradict each other.
@@ -230,12 +232,7 @@ def finetune(**options: Unpack[keywords.FinetuneKeywords]) -> Run:
 
 @_options_of(PretrainOptions, required=("out",))
 def pretrain(**options: Unpack[keywords.PretrainKeywords]) -> Run:
-    """Pre-train a model on raw text; the options are those of `filbert pretrain`.
-
-    Raises:
-        ConfigError: An unknown or missing option, or options that contradict each other.
-        InputError, FormatError: The text or the model is wrong.
-    """
+    """Pre-train a model on raw text; see `filbert pretrain`. Raises what `finetune` does."""
     with _chosen(PretrainOptions, options) as chosen:
         from filbert.train.pretrain import pretrain as run_pretraining
 
@@ -244,11 +241,9 @@ def pretrain(**options: Unpack[keywords.PretrainKeywords]) -> Run:
 
 @_options_of(DistillOptions, required=("out",))
 def distill(**options: Unpack[keywords.DistillKeywords]) -> Run:
-    """Train a small model on the answers of a large one; the options of `filbert distill`.
+    """Train a small model on the answers of a large one; see `filbert distill`.
 
-    Raises:
-        ConfigError: An unknown or missing option, or teacher and student that do not go together.
-        InputError, FormatError: The data or a model is wrong.
+    Raises what `finetune` does.
     """
     with _chosen(DistillOptions, options) as chosen:
         from filbert.train.distill import distill as distill_rows
@@ -276,23 +271,20 @@ def compare(
     overwrite: bool | None = None,
     **options: Unpack[keywords.StudyKeywords],
 ) -> Comparison:
-    """Compare several models on the same rows; goes on where an earlier call was stopped.
+    """Compare several models on the same rows; see `filbert compare`.
+
+    An interrupted comparison goes on with the same call.
 
     Args:
         recipe: a TOML file, the name of a built-in study, or its content, with a table
-            "contestants".
-        out: the folder of the study.
-        only: run these contestants only.
-        overwrite: replace finished runs of other rows or options.
-        options: those of `filbert compare`. They and the arguments above take precedence over the
-            recipe.
+            "contestants". The other arguments take precedence over it.
 
     Raises:
-        ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished
-            runs are of other rows or options, and `overwrite` is off.
+        ConfigError: an unknown keyword, key or contestant, or finished runs are of other rows or
+            options, and `overwrite` is off.
         InputError, FormatError: the data, a model or a file of the study is wrong. After the
             training has begun, a contestant that fails raises nothing: its `status` says so.
-        Interrupted: Ctrl-C or SIGTERM; the same call goes on.
+        Interrupted: Ctrl-C or SIGTERM.
     """
     from filbert.compare.recipe import read_study
     from filbert.recipes import call_of_study, read_recipe, recipe_path
@@ -326,7 +318,7 @@ def replay(
     overwrite: bool = False,
     device: str | None = None,
 ) -> Replay:
-    """Train a model again with its recorded options and compare the metrics; see `train.replay`."""
+    """Train a model again with its recorded options and compare the metrics."""
     from filbert.train.replay import replay as run_again
 
     return run_again(
@@ -353,17 +345,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a model on labelled rows, or those of predictions made elsewhere.
 
-    Args:
-        model: A loaded model or its name; with `predictions`, leave it out and give `task`.
-        data: Labelled rows; of a masked-LM model without a task, a file of text.
-        task: With `predictions`, the task that they answer.
-        predictions: One answer for each row of `data`, in the same order.
-        out: Folder for metrics.json and, for questions, the prediction files of SQuAD.
-        options: Names of the columns; `positive`, the positive class of two.
-
-    Raises:
-        ConfigError: The model has no head to measure, or options contradict each other.
-        InputError: A row is wrong.
+    See `filbert evaluate`. With `predictions`, one for each row of `data`, give their `task` and no
+    model.
     """
     from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
     from filbert.tasks.base import task_class
@@ -399,17 +382,9 @@ def check(
     similarity: float | None = None,
     **options: Unpack[keywords.LabelledFileKeywords],
 ) -> Report:
-    """Report what is wrong with a data set before anything is trained.
+    """Report what is wrong with a data set before anything is trained; see `filbert check`.
 
-    Args:
-        data: The training rows.
-        task: Their task.
-        dev, test: Further rows, which are compared with the training rows.
-        model: Count its tokens, truncated texts and unknown tokens instead of words.
-        max_length: In tokens; that of the model when not given.
-        similarity: Also find texts that are almost the same: share of the character 5-grams that
-            both have, from 0.6 to 1.
-        options: Names of the columns, and options of the task.
+    `data` are the training rows. Near-duplicates are searched if a `similarity` is given.
 
     Returns:
         `problems`, the most serious first, and counts for each file in `splits`.
@@ -448,14 +423,7 @@ def bench(
     threads: int | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Measure how fast this machine runs a model in its number formats; see `bench.measure`.
-
-    Args:
-        what: "tokenize", "encode", "latency" or "train"; all four by default.
-        model: A folder, a checkpoint, a built-in name or a Hub id.
-        seconds: Approximate time of each table.
-        threads: CPU threads; by default as many as torch uses.
-        device: "cpu", "cuda", ...; the first GPU if there is one.
+    """Measure how fast this machine runs a model in its number formats; see `filbert bench`.
 
     Returns:
         The machine, and in "results" the values of each row of the tables.
@@ -483,16 +451,8 @@ def vocab(
 ) -> dict[str, Any]:
     """Learn a vocabulary from text, write its folder, and return how well it fits.
 
-    Args:
-        corpus: Text files with a blank line between documents, JSONL or Parquet.
-        out: The folder to write.
-        kind: "wordpiece" as BERT, "bytebpe" as RoBERTa, "unigram" as ALBERT.
-        size: Entries, special tokens included.
-        cased: Keep case and accents; bytebpe always does.
-        min_count: Least number of occurrences of an entry.
-        text_column: Name of the column with the text.
-        overwrite: Replace an earlier vocabulary in `out`.
-        progress: Called with the name of a stage and what was done in it since the last call.
+    See `filbert vocab`. `progress` is called with the name of a stage and what was done in it since
+    the last call.
     """
     from importlib.metadata import version
 
@@ -537,15 +497,7 @@ def corpus(
 ) -> dict[str, Any]:
     """Turn text into token shards for pre-training, and return their counts.
 
-    After a kill the same call continues.
-
-    Args:
-        corpus: Text files with a blank line between documents, JSONL, Parquet, CSV or TSV.
-        tokenizer: A folder with a tokenizer, a built-in name or a Hub id.
-        out: The folder to write.
-        workers: Threads; one per core when not given, at most 4.
-        overwrite: Delete another corpus in `out`.
-        options: Those of `filbert corpus`.
+    See `filbert corpus`. After a kill the same call continues.
     """
     from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.build import build_corpus
@@ -674,16 +626,7 @@ def export(
 ) -> dict[str, Any]:
     """Write a model for other runtimes, after comparing what it computes with the original.
 
-    Args:
-        model: A folder, a checkpoint, a built-in name or a Hub id.
-        out: The folder; it appears when it was checked.
-        format: "onnx".
-        int8: Quantise weights per output channel, and activations at run time.
-        pooling: Of the vectors of a bare encoder; "none" leaves them out.
-        data: Labelled rows, to compare the metrics on.
-        max_loss: The most that a metric on `data` may be worse by.
-        overwrite: Replace an earlier model in `out`.
-        columns: Names of the columns of `data`.
+    See `filbert export`.
 
     Returns:
         The largest difference to the original, and the metrics of both.
@@ -719,13 +662,7 @@ def shrink(
 ) -> dict[str, Any]:
     """Make a model smaller without training, as a start for finetune or distill.
 
-    Args:
-        model: A folder, a checkpoint, a built-in name or a Hub id.
-        out: The folder to write.
-        keep_layers: 3 for the first three, or their numbers from 0 such as "0,2,5".
-        vocabulary_from: Files of text; vocabulary entries without an occurrence are removed.
-        overwrite: Replace an earlier model in `out`.
-        columns: Names of the columns of the texts.
+    See `filbert shrink`.
 
     Returns:
         "steps", each with its parameters and bytes; the first is the original model.
@@ -763,10 +700,7 @@ def convert(
     overwrite: bool = False,
     **columns: Unpack[keywords.ColumnNamesKeywords],
 ) -> dict[str, Any]:
-    """Write a model in another format: "huggingface", "google" or "int8".
-
-    See `conversion.convert_model`.
-    """
+    """Write a model in another format; see `filbert convert`."""
     from filbert.conversion import convert_model
 
     with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
@@ -804,7 +738,7 @@ def push(
     revision: str | None = None,
     message: str | None = None,
 ) -> str:
-    """Upload a model folder to the Hugging Face Hub and return its address; see `upload.push`."""
+    """Upload a model folder to the Hugging Face Hub and return its address."""
     from filbert.checkpoints import upload
 
     upload.check_repo(repo)

@@ -187,7 +187,7 @@ def _train_step(
     options = TrainOptions(lr=5e-5)
     optimizer = new_optimizer(network, options, precision=precision)
     chosen = choose_precision(precision, torch.device(device))
-    with start(None, device) as parallel:
+    with start(device) as parallel:
         forward = model_forward(network, parallel.device)
 
     def step() -> None:

@@ -36,7 +36,7 @@ def evaluate_model(
     max_length: int | None = None,
     on_answers: OnAnswers | None = None,
 ) -> dict[str, Any]:
-    """The task's metrics on the rows of a file, or those of filled masks on text.
+    """Return the task's metrics on the rows of a file, or those of filled masks on text.
 
     A question answering model that always answers may give "no answer" if some rows have none.
 

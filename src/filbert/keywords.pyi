@@ -30,6 +30,7 @@ class FinetuneKeywords(TypedDict, total=False):
     keep_layers: str | int | Sequence[Any] | None
     reinit_layers: int
     new_head: bool
+    lora: int | None
     data: Rows | None
     train: Rows | None
     dev: Rows | float | None
@@ -83,7 +84,6 @@ class FinetuneKeywords(TypedDict, total=False):
     seeds: int
     precision: str
     device: str | None
-    distributed: str
     save_every: int | None
     keep_states: bool
     baseline: bool
@@ -151,7 +151,6 @@ class PretrainKeywords(TypedDict, total=False):
     seeds: int
     precision: str
     device: str | None
-    distributed: str
     save_every: int | None
     keep_states: bool
     baseline: bool
@@ -243,7 +242,6 @@ class DistillKeywords(TypedDict, total=False):
     seeds: int
     precision: str
     device: str | None
-    distributed: str
     save_every: int | None
     keep_states: bool
     baseline: bool

@@ -143,10 +143,11 @@ def export_onnx(
         _check_agreement(agreement, math.inf if int8 else LARGEST_DIFFERENCE, out)
         facts = _facts(model, agreement, name, is_int8=int8, opset=OPSET) | {"float_layers": kept}
         if data is not None:
-            metrics = _compare_metrics(predictor, model, data, names or ColumnNames())
+            names = names or ColumnNames()
+            loss, metrics = _compare_metrics(predictor, model, data, names, name="exported")
             if max_loss is not None:
-                metrics.loss.check(max_loss, f"{out} was not made; on {data}", "int8" * int8)
-            facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
+                loss.check(max_loss, f"{out} was not made; on {data}", "int8" * int8)
+            facts["data"] = {"file": portable(data), "sha256": digest} | metrics
         _record(facts, predictor, checkpoint, new)
     return facts
 
@@ -306,39 +307,21 @@ def _parts(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return output if isinstance(output, tuple) else (output,)
 
 
-class Compared(NamedTuple):
-    """Metrics of the float32 model and of another form of it on the same rows."""
-
-    float32: dict[str, Any]
-    other: dict[str, Any]
-    loss: PrecisionLoss
-
-    def facts(self, name: str) -> dict[str, Any]:
-        """What filbert.json records; `name` is that of the other form."""
-        worst = self.loss.worst
-        return {
-            "float32": self.float32,
-            name: self.other,
-            "worst": worst and worst.name,
-            "loss": worst and worst.share,
-        }
-
-
 def _compare_metrics(
     exact: Predictor,
     model: Model | SessionModel,
     data: str,
     names: ColumnNames,
+    *,
+    name: str,
     float32: dict[str, Any] | None = None,
-) -> Compared:
-    """Compare the task's metrics of a predictor and of another model in its place.
+) -> tuple[PrecisionLoss, dict[str, Any]]:
+    """Compare the task's metrics of a float32 predictor and of a model in its place.
 
-    Args:
-        exact: In float32.
-        model: Exported or in int8.
-        data: Labelled rows.
-        names: Their columns.
-        float32: Metrics of `exact`, where they are known.
+    `float32` are the metrics of the predictor, where they are known.
+
+    Returns:
+        The loss, and what filbert.json records; `name` is that of the other form of the model.
     """
     task = exact.known_task()
     set_vector_head(model, task)
@@ -353,7 +336,9 @@ def _compare_metrics(
     float32 = float32 or evaluate_model(exact, data, names)
     metrics = evaluate_model(other, data, names)
     loss = precision_loss(float32, metrics, task.spec.metric_names, whole=task.spec.metric_scale)
-    return Compared(float32, metrics, loss)
+    worst = loss.worst
+    facts = {"worst": worst and worst.name, "loss": worst and worst.share}
+    return loss, {"float32": float32, name: metrics} | facts
 
 
 # Which layers stay float32 next to int8
@@ -402,10 +387,12 @@ def choose_float_layers(
     }
     float32 = None if exact.task is None else evaluate_model(exact, data, names)
     while float32 is not None:
-        compared = _compare_metrics(exact, quantized(model, keep=kept), data, names, float32)
-        fault = None if max_loss is None else compared.loss.fault(max_loss)
+        loss, metrics = _compare_metrics(
+            exact, quantized(model, keep=kept), data, names, name="int8", float32=float32
+        )
+        fault = None if max_loss is None else loss.fault(max_loss)
         if fault is None:
-            facts |= compared.facts("int8")
+            facts |= metrics
             break
         log.info("%s of %s layers in float32: %s", len(kept), len(worst), fault)
         left = len(worst) - len(kept)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,20 +66,18 @@ def finetune_options(place: Path, out: Path, **more: Any) -> FinetuneOptions:
 
 
 def runs(parallel: Parallel, out: Path) -> dict[str, Any]:
-    """What `pretrain` returns under DDP, at first and once more, and `finetune` under FSDP."""
+    """What `pretrain` returns in two processes, at first and once more, and `finetune`."""
     found: dict[str, Any] = {}
     # A second meeting of the same torchrun would sometimes wait for ever. Plots are not looked at.
     with (
         mock.patch.object(pretrain, "start", lambda *_: contextlib.nullcontext(parallel)),
         mock.patch("filbert.report.plots.save", lambda *_: None),
     ):
-        options = pretrain_options(out, out / "text-two", distributed="ddp")
+        options = pretrain_options(out, out / "text-two")
         found["text"] = pretrain.pretrain(options)
         found["resumed"] = pretrain.pretrain(changed(options, resume=True))
-        spread = replace(parallel, kind="fsdp")
-        with mock.patch.object(finetune, "start", lambda *_: contextlib.nullcontext(spread)):
-            options = finetune_options(out, out / "films-two", distributed="fsdp")
-            found["films"] = finetune.finetune(options)
+        with mock.patch.object(finetune, "start", lambda *_: contextlib.nullcontext(parallel)):
+            found["films"] = finetune.finetune(finetune_options(out, out / "films-two"))
     return found
 
 

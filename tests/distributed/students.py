@@ -12,15 +12,16 @@ from filbert.batch import pack
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.data.loader import Loader
-from filbert.losses.student import LayerLoss, SoftWords, Student, Teacher, freeze_unreached
+from filbert.losses.student import LayerLoss, Student, Teacher, freeze_unreached
 from filbert.tasks.distillation import LayerDistillation
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
 
 RELATIONS = LayerLoss("relations", ((2, 2),), heads=4)
+SOFT = LayerLoss("soft", weight=5.0, temperature=2.0)
 # name -> objective. With relations alone, nothing behind the last attention learns.
 CASES = {
-    "all": LayerDistillation((LayerLoss("hidden", ((1, 2),)), RELATIONS), 5.0, False, 2.0),
+    "all": LayerDistillation((LayerLoss("hidden", ((1, 2),)), RELATIONS, SOFT), 2.0),
     "relations": LayerDistillation((RELATIONS,)),
 }
 
@@ -40,11 +41,10 @@ def masked_rows(count: int) -> list[Example]:
 
 def student_of(task: LayerDistillation) -> Student:
     """Narrower than its teacher, so that there is a projection."""
-    words = SoftWords(2.0) if task.soft_weight else None
     teacher = Teacher(new_model("masked_lm", 1), torch.device("cpu"))
     torch.manual_seed(3)
     model = new_model("masked_lm", 2, hidden_size=8)
-    student = Student(model, teacher, task.layer_losses, words=words)
+    student = Student(model, teacher, task.layer_losses)
     freeze_unreached(student, pack([[5, 6]]), answers=bool(task.masked_weight))
     return student
 
@@ -54,7 +54,7 @@ def student_case(parallel: Parallel) -> dict[str, Any]:
     found = {}
     for name, task in CASES.items():
         loader = Loader(masked_rows(13), batch_size=13, max_tokens=48, seed=3)
-        alone = Parallel(0, 1, parallel.device, "single")
+        alone = Parallel(0, 1, parallel.device)
         reference = student_of(task)
         wanted = step(reference, task, [[e for row in loader.rows_of(0) for e in row]], alone)
         wanted["clip"] = torch.cat([g.flatten() for g in wanted.values()]).norm()

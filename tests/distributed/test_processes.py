@@ -1,4 +1,4 @@
-"""Two processes under DDP or FSDP2 train as one process does.
+"""Two processes train as one process does.
 
 The reference of a gradient is plain torch: one batch, one backward pass, in float64 (the processes
 compute in float32), without dropout. One torchrun command measures everything: see worker.py.
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 Measured = list[dict[str, Any]]
 
-KINDS = ("single", "ddp", "fsdp")
+KINDS = ("single", "ddp")
 # Sums of some hundred float32 numbers in another order; seen: 4e-7.
 EXACT = 1e-6
 # A tenth of one optimiser step: Adam divides by the size of the gradient, so where that is all
@@ -88,11 +88,10 @@ def test_a_student_has_the_same_gradient_in_any_cut(
 
 
 @pytest.mark.parametrize("case", ["sequences", "tokens", "mlm", "replaced"])
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_dividing_by_the_own_count_of_each_process_fails_the_same_check(
-    measured: Measured, kind: str, case: str
+    measured: Measured, case: str
 ) -> None:
-    assert all(rank[f"control {kind}"][case]["whole"] > 1000 * EXACT for rank in measured)
+    assert all(rank["control ddp"][case]["whole"] > 1000 * EXACT for rank in measured)
 
 
 def test_the_cases_are_as_uneven_as_they_are_meant_to_be(measured: Measured) -> None:
@@ -127,9 +126,8 @@ def test_clipping_scales_the_gradient_of_all_processes_together(
         assert rank[kind]["tokens"]["untouched"]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_all_processes_begin_with_the_weights_of_the_first(measured: Measured, kind: str) -> None:
-    assert [rank[f"first weights {kind}"] for rank in measured] == [0.0, 0.0]
+def test_all_processes_begin_with_the_weights_of_the_first(measured: Measured) -> None:
+    assert [rank["first weights ddp"] for rank in measured] == [0.0, 0.0]
 
 
 def test_the_loss_of_a_process_without_rows_is_a_finite_zero(measured: Measured) -> None:
@@ -169,7 +167,7 @@ def test_a_state_of_any_kind_is_loaded_and_trained_on_as_if_training_had_not_sto
     for rank in measured:
         result = dict(rank["states"][case])
         assert result.pop("moved") > 0.003, "much more than the tolerance"
-        assert len(result) == (5 if case == "adamw" else 2)
+        assert len(result) == 3
         for pair, found in result.items():
             source, _, target = pair.split()
             assert found["loaded"] and found["agrees"], pair
@@ -203,7 +201,7 @@ def test_a_fine_tuning_run_in_two_processes_makes_the_model_of_one(
         if isinstance(value, float):
             assert two["metrics"]["dev"][name] == pytest.approx(value, abs=1e-3)
     output = (place / "output.txt").read_text()
-    assert output.count("processes: 2 (fsdp)") == 1, "one process reports"
+    assert output.count("processes: 2") == 1, "one process reports"
 
 
 def test_a_finished_run_is_left_alone_by_all_processes_and_reported_once(

@@ -23,25 +23,24 @@ def model() -> Model:
     return Model(Encoder(EncoderConfig.of(vocab_size=9, intermediate_size=8, **sizes)))
 
 
-@pytest.mark.parametrize("kind", [None, "ddp", "fsdp"])
 @pytest.mark.parametrize(
     "around", [{}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}]
 )
 def test_without_torchrun_or_with_one_process_there_is_no_group(
-    kind: str | None, around: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    around: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("WORLD_SIZE", "LOCAL_RANK", "RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in around.items():
         monkeypatch.setenv(name, value)
-    with start(kind, "cpu") as parallel:
-        assert parallel == Parallel(0, 1, torch.device("cpu"), "single")
+    with start("cpu") as parallel:
+        assert parallel == Parallel(0, 1, torch.device("cpu"))
         assert parallel.is_first
         assert not dist.is_initialized()
 
 
 def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
-    parallel = Parallel(0, 1, torch.device("cpu"), "single")
+    parallel = Parallel(0, 1, torch.device("cpu"))
     value = {"a": (1, 2)}
     assert parallel.wrap(model) is model
     assert parallel.sum(0.1) == 0.1
@@ -54,7 +53,7 @@ def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
 
 
 def test_clipping_in_a_single_process_is_that_of_torch_to_the_bit(model: Model) -> None:
-    parallel = Parallel(0, 1, torch.device("cpu"), "single")
+    parallel = Parallel(0, 1, torch.device("cpu"))
     parameters = list(model.parameters())
     draws = [torch.randn_like(p) for p in parameters]
 
@@ -79,7 +78,7 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": local_rank}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=message), start("ddp", device):
+    with pytest.raises(ConfigError, match=message), start(device):
         raise AssertionError("it was let in")
 
 

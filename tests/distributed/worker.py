@@ -6,7 +6,7 @@ import copy
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,6 @@ def reference_gradient(model: Model, task: StandIn, rows: list[list[Example]]) -
     return found
 
 
-def full(tensor: Tensor) -> Tensor:
-    """All of a tensor that FSDP spread."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
 # name -> (head, changes of the configuration, rows a step, what is frozen)
 CASES: dict[str, tuple[str, dict[str, Any], int, str | None]] = {
     "sequences": ("sequence", {}, 13, None),
@@ -207,13 +202,13 @@ def measured(parallel: Parallel, wrapped: nn.Module, wanted: dict[str, Tensor]) 
     """Distances of the gradients in the parameters from the wanted ones; they are clipped after."""
     parameters = dict(unwrapped(wrapped).named_parameters())
     names = [name for name in wanted if name not in ("clip", "loss")]
-    found = {n: full(parameters[n].grad).clone() for n in names}
+    found = {n: parameters[n].grad.clone() for n in names}
     extra = [n for n, p in parameters.items() if p.grad is not None and n not in wanted]
     norm = parallel.clip(wrapped, 0)
-    untouched = all(torch.equal(full(parameters[n].grad), found[n]) for n in names)
+    untouched = all(torch.equal(parameters[n].grad, found[n]) for n in names)
     half = float(wanted["clip"]) / 2
     parallel.clip(wrapped, half)
-    clipped = torch.cat([full(parameters[n].grad).flatten() for n in names]).norm()
+    clipped = torch.cat([parameters[n].grad.flatten() for n in names]).norm()
     total = torch.cat([wanted[n].flatten() for n in names])
     difference = torch.cat([(found[n] - wanted[n]).flatten() for n in names])
     return {
@@ -274,30 +269,26 @@ def distance(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[n] - second[n]).abs().max()) for n in first)
 
 
-# A circle, so that every kind is written once and read once, and a kind with itself. The states of
-# all optimisers go through the same code: FSDP is tried with one.
-PAIRS = (("single", "fsdp"), ("fsdp", "ddp"), ("ddp", "single"), ("ddp", "ddp"), ("fsdp", "fsdp"))
-PAIRS_OF_TWO = (("single", "ddp"), ("ddp", "single"))
+PAIRS = (("single", "ddp"), ("ddp", "single"), ("ddp", "ddp"))
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon", "muon in bf16")
 
 
 def state_case(kinds: dict[str, Parallel], case: str) -> dict[str, Any]:
     """States of one optimiser loaded into processes of another kind, and trained on."""
     found: dict[str, Any] = {}
-    pairs = PAIRS if case == "adamw" else PAIRS_OF_TWO
     middle, final = {}, {}
-    for kind in ("single", "fsdp", "ddp") if case == "adamw" else ("single", "ddp"):
+    for kind in kinds:
         run = Run(kinds[kind], case)
         middle[kind] = run.train(range(3)).state()
         final[kind] = run.train(range(3, 5)).state()
     found["moved"] = distance(new_model("tokens", 1).state_dict(), final["ddp"][0])
-    for source, target in pairs:
+    for source, target in PAIRS:
         # Another seed and a step of its own: everything it has must be replaced.
         run, state = Run(kinds[target], case, seed=7).train(range(1)), middle[source]
         kinds[target].load_state(run.wrapped, run.optimizer, *state)
         loaded = run.state()
         after = run.train(range(3, 5)).state()
-        mine = {n: full(t) for n, t in run.model.state_dict().items()}
+        mine = run.model.state_dict()
         found[f"{source} to {target}"] = {
             "loaded": all(map(same, loaded, state)),
             "distance": distance(after[0], final["single"][0]),
@@ -353,8 +344,7 @@ def weights_from_rank_0(parallel: Parallel) -> float:
     """How far the weights that wrapped models begin with are from the first rank's."""
     model = new_model("sequence", 100 + parallel.rank)
     wrapped = parallel.wrap(model)
-    mine = {n: full(t).clone() for n, t in unwrapped(wrapped).state_dict().items()}
-    return distance(mine, new_model("sequence", 100).state_dict())
+    return distance(unwrapped(wrapped).state_dict(), new_model("sequence", 100).state_dict())
 
 
 def zero_loss_case() -> dict[str, Any]:
@@ -371,11 +361,7 @@ def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
     from pretraining import pretraining_case, runs
     from students import student_case
 
-    kinds = {
-        "single": Parallel(0, 1, parallel.device, "single"),
-        "ddp": parallel,
-        "fsdp": replace(parallel, kind="fsdp"),
-    }
+    kinds = {"single": Parallel(0, 1, parallel.device), "ddp": parallel}
     found: dict[str, Any] = {"small": small_things(parallel), "zero": zero_loss_case()}
     found["runs"] = runs(parallel, out)
     for kind, each in kinds.items():
@@ -398,7 +384,7 @@ def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
 def main(out: Path, fails: bool) -> None:
     """Write rank0.json and rank1.json into `out`, unless the second process shall fail."""
     torch.set_num_threads(1)
-    with start("ddp", "cpu") as parallel:
+    with start("cpu") as parallel:
         if fails and parallel.rank == 1:
             raise RuntimeError("this process fails on purpose")
         if fails:

@@ -15,7 +15,6 @@ from filbert.losses import student as module
 from filbert.losses.distillation import cosine_distance, soft_targets, squared_error
 from filbert.losses.student import (
     LayerLoss,
-    SoftWords,
     Student,
     Teacher,
     check_layer_losses,
@@ -168,8 +167,8 @@ def test_the_last_layer_is_compared_after_the_last_norm():
 def test_soft_words_are_the_soft_targets_of_all_rows_or_the_masked_ones(monkeypatch):
     batch, at = texts(5, 9), torch.tensor([1, 6])
     for masked_only in (False, True):
-        taught = pair((), head="masked_lm")
-        taught.words = SoftWords(2.0, masked_only)
+        soft = LayerLoss("soft", temperature=2.0, masked_only=masked_only)
+        taught = pair((soft,), head="masked_lm")
         rows = at if masked_only else None
         with torch.no_grad():
             wanted = taught.teacher.model(batch, rows)

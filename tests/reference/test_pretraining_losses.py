@@ -35,7 +35,7 @@ from filbert.train.distributed import Parallel
 from filbert.train.step import Gradient, accumulate, model_forward
 
 TOLERANCE = 1e-5
-ALONE = Parallel(0, 1, torch.device("cpu"), "single")
+ALONE = Parallel(0, 1, torch.device("cpu"))
 PLAIN = Precision("float32", "exact")
 SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,

@@ -12,14 +12,14 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.errors import ConfigError
-from filbert.losses.student import LayerLoss, SoftWords, Student, StudentOutput, Teacher
+from filbert.losses.student import LayerLoss, Student, StudentOutput, Teacher
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
-    cosine_losses,
+    distilbert_losses,
     even_map,
     layer_pairs,
     minilm_losses,
@@ -93,8 +93,10 @@ def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
     kinds = [loss.kind for loss in tinybert_losses(student, teacher)]
     assert kinds == ["embeddings", "hidden", "scores"]
     assert tinybert_losses(student, teacher)[2].layers == ((1, 2), (2, 4))
-    assert cosine_losses(student, teacher, 3.0) == (LayerLoss("cosine", ((2, 4),), 3.0),)
-    assert cosine_losses(student, teacher, 0.0) == ()
+    soft = LayerLoss("soft", weight=5.0, temperature=2.0)
+    cosine = LayerLoss("cosine", ((2, 4),), 3.0)
+    assert distilbert_losses(student, teacher, 3.0, soft) == (cosine, soft)
+    assert distilbert_losses(student, teacher, 0.0, soft) == (soft,)
     assert patient_losses(config(3), config(12), None, 90.0) == (
         LayerLoss("patient", ((1, 4), (2, 8)), 45.0),
     )
@@ -119,8 +121,12 @@ def test_relations_have_as_many_heads_as_in_the_paper_where_they_divide(student,
 
 
 def test_the_loss_is_the_weighted_sum_of_the_means_of_each_kind():
-    layer_losses = (LayerLoss("cosine", ((2, 4),), 3.0), LayerLoss("patient", ((1, 2),), 7.0))
-    task = LayerDistillation(layer_losses, soft_weight=5.0, masked_weight=2.0)
+    layer_losses = (
+        LayerLoss("cosine", ((2, 4),), 3.0),
+        LayerLoss("patient", ((1, 2),), 7.0),
+        LayerLoss("soft", weight=5.0),
+    )
+    task = LayerDistillation(layer_losses, masked_weight=2.0)
     assert task.spec.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
     examples = rows(3)
     tokens = sum(len(e.input_ids) for e in examples)
@@ -129,7 +135,7 @@ def test_the_loss_is_the_weighted_sum_of_the_means_of_each_kind():
     even = StudentOutput(torch.zeros(6, VOCABULARY), torch.empty(0), sums)
     found = task.loss(even, task.targets(examples)).tolist()
     assert found == pytest.approx([30.0, 140.0, 150.0, 2 * 6 * math.log(VOCABULARY)])
-    masked = LayerDistillation((), soft_weight=1.0, soft_at_masked=True)
+    masked = LayerDistillation((LayerLoss("soft", masked_only=True),))
     assert masked.count(masked.targets(examples)) == (6,)
 
 
@@ -141,14 +147,10 @@ def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_mask
         LayerLoss("scores", ((2, 4),)),
         LayerLoss("relations", ((2, 4),), heads=4),
         LayerLoss("patient", ((1, 2),), 10.0),
+        LayerLoss("soft", weight=5.0, temperature=2.0, masked_only=at_masked),
     )
-    task = LayerDistillation(layer_losses, 5.0, at_masked, 2.0)
-    student = Student(
-        drawn(1, 2),
-        Teacher(drawn(0, 4), torch.device("cpu")),
-        layer_losses,
-        words=SoftWords(2.0, at_masked),
-    )
+    task = LayerDistillation(layer_losses, 2.0)
+    student = Student(drawn(1, 2), Teacher(drawn(0, 4), torch.device("cpu")), layer_losses)
     examples, losses, gradients = rows(7), [], []
     for cut in ([examples], [examples[:1], examples[1:5], examples[5:]]):
         student.zero_grad()
@@ -157,7 +159,7 @@ def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_mask
             student,
             task,
             cut,
-            parallel=Parallel(0, 1, torch.device("cpu"), "single"),
+            parallel=Parallel(0, 1, torch.device("cpu")),
             precision=Precision("float32", "exact"),
             seed=(0, 0),
             stand_in=examples[:1],

@@ -16,7 +16,7 @@ from filbert.train.optimizer import Lamb, Muon, new_optimizer, orthogonal
 from filbert.train.options import OPTIMIZERS, TrainOptions
 from filbert.train.state import State, newest_state, save_state
 
-ALONE = Parallel(0, 1, torch.device("cpu"), "single")
+ALONE = Parallel(0, 1, torch.device("cpu"))
 
 
 def new_model(seed: int = 0, **changes) -> Model:

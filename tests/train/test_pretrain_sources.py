@@ -155,7 +155,7 @@ def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp
     (tmp_path / "run.json").write_text(json.dumps({"status": "interrupted", "precision": found}))
     other = Precision("bf16" if found == "float32" else "float32", "by the clock")
     monkeypatch.setattr(run_folder, "choose_precision", lambda *_: other)
-    alone = Parallel(0, 1, torch.device("cpu"), "single")
+    alone = Parallel(0, 1, torch.device("cpu"))
     resumed = RunOptions(resume=True, out=str(tmp_path))
     assert settle_precision(resumed, alone).name == found
     assert settle_precision(RunOptions(out=str(tmp_path)), alone) == other

@@ -44,7 +44,7 @@ def step(model: Model, precision: str) -> tuple[list[str], dict[str, torch.Tenso
     seen: list[str] = []
     ids = torch.randint(5, 60, (6, 90), generator=torch.Generator().manual_seed(1)).numpy()
     rows = [Example(i, row, row * 0, len(row), target=float(i % 2)) for i, row in enumerate(ids)]
-    with start(None, "cpu") as parallel:
+    with start("cpu") as parallel:
         inner = model_forward(model, parallel.device)
 
         def forward(examples, targets):

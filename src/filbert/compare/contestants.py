@@ -5,7 +5,6 @@ A process of its own measures its memory separately, and a crash or a kill ends 
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -31,14 +30,14 @@ from filbert.compare.classifiers import fit_bigru, word_means
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import FilbertError
-from filbert.files import read_json, write_atomically, write_json
+from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
-from filbert.train.finetune import finetune
+from filbert.train.finetune import finetune, write_predictions
 from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
@@ -364,13 +363,8 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
         data[split] = {"path": run.data[split], "rows": len(rows)}
-        lines = [
-            {"row": i, "line": row.line, "gold": spec.row_format.gold_json(spec, label)}
-            | prediction
-            for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
-        ]
         path = run.folder / "predictions" / f"{split}.jsonl"
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+        write_predictions(path, task, rows, gold, predictions)
     chosen_by = spec.selection_metric
     return {
         "filbert": version("filbert"),

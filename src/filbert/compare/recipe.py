@@ -31,7 +31,7 @@ _LENGTHS = ("epochs", "steps", "time")
 # Options of `finetune` that are the same for every contestant.
 _COMMON = {
     "task", "data", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
-    "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard", "device",
+    "positive", "labels", "multilabel", "show_texts", "tensorboard", "device",
     "merge_labels", "merge_as", "split_seed", "folds", "fold",
 } | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")

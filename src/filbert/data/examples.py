@@ -11,9 +11,7 @@ import numpy as np
 
 from filbert.batch import PackedBatch, pack
 from filbert.data.records import Row
-from filbert.data.texts import text_of
 from filbert.errors import ConfigError, InputError, did_you_mean
-from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Encoding, Text, Tokenizer
 
 
@@ -91,39 +89,6 @@ def check_overflow(rule: str, stride: int = 1) -> None:
         raise ConfigError(f"on_overflow is {rule!r}; it is one of {list(OVERFLOW_RULES)}.{hint}")
     if rule == "window" and stride < 1:
         raise ConfigError(f"stride is {stride}; windows must move by at least 1 token.")
-
-
-def row_examples(
-    rows: Sequence[Row],
-    targets: Sequence[Any],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int,
-    rule: str,
-    stride: int,
-    clean: Cleaning | None = None,
-) -> list[Example]:
-    """Return one example a row, or one a window, for rows that hold a text or a pair.
-
-    Args:
-        rows, tokenizer, max_length, rule, stride: As for `encode_rows`.
-        targets: The target of each row's examples.
-        clean: Cleaning of the texts.
-    """
-    texts = [text_of(row, clean) for row in rows]
-    pieces = encode_rows(rows, texts, tokenizer, max_length=max_length, rule=rule, stride=stride)
-    return [
-        Example(
-            i,
-            e.input_ids,
-            e.token_type_ids,
-            e.num_tokens,
-            target,
-            row_tokens=windows[-1].start + windows[-1].num_tokens,
-        )
-        for i, (target, windows) in enumerate(zip(targets, pieces, strict=True))
-        for e in windows
-    ]
 
 
 def encode_rows(

@@ -87,7 +87,7 @@ def forward(
     examples: Sequence[Example],
     read: Read,
     *,
-    max_tokens: int,
+    max_tokens: int | None = None,
     precision: Precision,
     one_at_a_time: bool = False,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
@@ -98,7 +98,8 @@ def forward(
         model: Put into eval mode.
         examples: One sequence each.
         read: Runs the model on a batch; called without gradients, in several threads on a CPU.
-        max_tokens: Tokens per batch; a longer sequence is a batch of its own.
+        max_tokens: Tokens per batch; a longer sequence is a batch of its own. If None,
+            `default_max_tokens` of the device.
         precision: Of the matrix products.
         one_at_a_time: For a `read` that uses hooks or the global random generator.
         on_batch: Called with the tokens of each finished batch.
@@ -126,7 +127,8 @@ def forward(
 
     with sharing_cores(model):
         streams = 1 if one_at_a_time else streams_on(device)
-        batches = even_batches([len(e.input_ids) for e in examples], max_tokens, streams)
+        most = max_tokens or default_max_tokens(device)
+        batches = even_batches([len(e.input_ids) for e in examples], most, streams)
         yield from finished(launch, batches, streams, device)
 
 
@@ -164,7 +166,7 @@ def run_model(
     model: Model | SessionModel,
     examples: Sequence[Example],
     *,
-    max_tokens: int,
+    max_tokens: int | None = None,
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> list[Tensor]:

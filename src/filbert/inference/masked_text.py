@@ -113,7 +113,7 @@ def measure(
     task: Objective,
     examples: Sequence[Example],
     *,
-    max_tokens: int,
+    max_tokens: int | None = None,
     precision: Precision,
     seed: int = 0,
 ) -> dict[str, float]:

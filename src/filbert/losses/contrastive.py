@@ -54,12 +54,7 @@ def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:
 
 
 def share_a_text(rows: Ids, others: Ids) -> Ids:
-    """Return which rows have a text in common with which: bool (R, N).
-
-    Args:
-        rows: ids of the two texts of each row, (R, 2), arrays or tensors.
-        others: the same for N rows, (N, 2).
-    """
+    """Return which rows have a text in common, bool (R, N), from ids (R, 2) and (N, 2)."""
     first, second = rows[:, :1], rows[:, 1:]
     texts, pairs = others[:, 0], others[:, 1]
     shared: Ids = (first == texts) | (first == pairs) | (second == texts) | (second == pairs)

@@ -39,7 +39,7 @@ _MAX_LOGITS = 2**25
 
 # Which layers are compared, and how
 
-# Kinds of layer losses by what they read of a layer; all but "patient" are sums over tokens.
+# Kinds of losses by what they read of a layer.
 _OF_HIDDEN = ("cosine", "embeddings", "hidden", "patient")
 _OF_ATTENTION = ("scores", "relations")
 # Kinds with a learned projection from the student's width to the teacher's.
@@ -48,28 +48,34 @@ _PROJECTED = ("embeddings", "hidden")
 
 @dataclass(frozen=True)
 class LayerLoss:
-    """A loss between layers of the student and layers of the teacher.
+    """A loss between layers of the student and layers of the teacher, or between their words.
 
     Attributes:
         kind: cosine, embeddings, hidden or patient (hidden states), scores or relations
-            (attention).
+            (attention), or soft (the scores over the vocabulary of two masked-LM heads).
         layers: Pairs of a student's and a teacher's layer; their losses are added.
         weight: Factor of the mean loss.
         heads: Of "relations": the number of heads that the vectors are split into.
+        temperature: Of "soft": both scores are divided by it.
+        masked_only: Of "soft": compare the masked tokens instead of all.
     """
 
     kind: str
-    layers: tuple[tuple[int, int], ...]
+    layers: tuple[tuple[int, int], ...] = ()
     weight: float = 1.0
     heads: int = 0
+    temperature: float = 1.0
+    masked_only: bool = False
 
     @property
     def name(self) -> str:
         """The name of the loss in logs."""
         return f"{self.kind}_loss"
 
-    def count(self, lengths: Sequence[int]) -> float:
-        """Return the number of tokens or sequences that the sum runs over."""
+    def count(self, lengths: Sequence[int], num_masked: int = 0) -> float:
+        """Return the number of sequences, masked tokens or tokens that the sum runs over."""
+        if self.masked_only:
+            return float(num_masked)
         return float(len(lengths) if self.kind == "patient" else sum(lengths))
 
 
@@ -135,8 +141,7 @@ class StudentOutput(NamedTuple):
     Attributes:
         student: Output of the head; the last hidden states without a head.
         teacher: The same of the teacher; empty if it is not compared.
-        sums: One sum per layer loss, then that of the soft targets over the vocabulary if they are
-            compared; float32 (N,) or (N + 1,).
+        sums: One sum per loss, float32 (N,).
     """
 
     student: Tensor
@@ -158,13 +163,6 @@ class Teacher:
         return self
 
 
-class SoftWords(NamedTuple):
-    """Soft targets over the vocabulary, at all tokens or at the masked ones only."""
-
-    temperature: float
-    masked_only: bool = False
-
-
 class Student(nn.Module):
     """A model in training with its projections and its teacher.
 
@@ -173,8 +171,7 @@ class Student(nn.Module):
     Args:
         model: The model to train; without a head if only layers are compared.
         teacher: A model with the same vocabulary.
-        losses: Layer losses that passed `check_layer_losses`.
-        words: Compares the scores over the vocabulary too; both models have a masked-LM head.
+        losses: Losses that passed `check_layer_losses`.
         compares_outputs: Whether the output of the teacher's head is computed.
     """
 
@@ -184,7 +181,6 @@ class Student(nn.Module):
         teacher: Teacher,
         losses: Sequence[LayerLoss],
         *,
-        words: SoftWords | None = None,
         compares_outputs: bool = False,
     ) -> None:
         super().__init__()
@@ -193,7 +189,6 @@ class Student(nn.Module):
         self.projections = _new_projections(losses, model.config, teacher.model.config)
         self.teacher = teacher
         self.losses = tuple(losses)
-        self.words = words
         self.compares_outputs = compares_outputs
 
     @property
@@ -221,11 +216,11 @@ class Student(nn.Module):
                 answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
         sums = []
         for loss in self.losses:
-            parts = [self._compared(loss, pair, mine, theirs, batch) for pair in loss.layers]
-            sums.append(sum(parts[1:], parts[0]))
-        if self.words is not None:
-            rows = at if self.words.masked_only else None
-            sums.append(self._soft_words(tokens_TH, theirs_TH, batch, rows))
+            if loss.kind == "soft":
+                sums.append(self._soft_words(loss, tokens_TH, theirs_TH, batch, at))
+            else:
+                parts = [self._compared(loss, pair, mine, theirs, batch) for pair in loss.layers]
+                sums.append(sum(parts[1:], parts[0]))
         output = _tensor(self.model.read(tokens_TH, batch, at))
         return StudentOutput(output, answer, torch.stack(sums) if sums else tokens_TH.new_zeros(0))
 
@@ -277,19 +272,22 @@ class Student(nn.Module):
         return tokens_TH, trace
 
     def _soft_words(
-        self, student_TH: Tensor, teacher_TH: Tensor, batch: PackedBatch, at: Tensor | None
+        self,
+        loss: LayerLoss,
+        student_TH: Tensor,
+        teacher_TH: Tensor,
+        batch: PackedBatch,
+        at: Tensor | None,
     ) -> Tensor:
         """Return `soft_targets` over the vocabulary, computed a few rows at a time."""
-        assert self.words is not None
-        temperature = self.words.temperature
-        if at is None:
+        if at is None or not loss.masked_only:
             at = torch.arange(batch.num_tokens, device=student_TH.device)
 
         def compare(student_TH: Tensor, rows: Tensor) -> Tensor:
             with torch.no_grad(), torch.autocast(student_TH.device.type, enabled=False):
                 wanted = _tensor(self.teacher.model.read(teacher_TH, batch, rows))
             return soft_targets(
-                _tensor(self.model.read(student_TH, batch, rows)), wanted, temperature
+                _tensor(self.model.read(student_TH, batch, rows)), wanted, loss.temperature
             )
 
         total = student_TH.new_zeros((), dtype=torch.float32)

@@ -80,9 +80,6 @@ def multiclass_metrics(
     Returns:
         accuracy, macro_f1 (mean over the classes in gold or predictions), weighted_f1 (weighted by
         gold count), loss (see `binary_metrics`) and per_label {label: see `label_metrics`}.
-
-    Raises:
-        InputError: There is no row, or a score is not a probability.
     """
     gold = np.asarray(label_ids, dtype=np.int64)
     values = ranking.probabilities(probabilities)
@@ -125,9 +122,6 @@ def multilabel_metrics(
         micro_f1 and macro_f1 over all labels; roc_auc and pr_auc, the means over the labels with
         both classes (None without such a label); left_out, the names of the other labels; loss, the
         mean over all cells; per_label {label: rates, roc_auc, pr_auc, threshold}.
-
-    Raises:
-        InputError: There is no row, or a score is not a probability.
     """
     gold = np.asarray(is_set, dtype=bool)
     values = ranking.probabilities(probabilities)

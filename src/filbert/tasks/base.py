@@ -110,7 +110,7 @@ class TaskOptions:
     pooling: str = "mean"
 
 
-class Losses(Protocol):
+class LossSpec(NamedTuple):
     """What the trainer reads about the losses of an objective; a `TaskSpec` has it for a task.
 
     Attributes:
@@ -118,17 +118,6 @@ class Losses(Protocol):
         selection_metric: The metric that chooses the best step.
         whole_batch: Whether the loss of a row depends on the other rows of its step.
     """
-
-    @property
-    def loss_names(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def selection_metric(self) -> str: ...  # noqa: D102
-    @property
-    def whole_batch(self) -> bool: ...  # noqa: D102
-
-
-class LossSpec(NamedTuple):
-    """`Losses` of an objective without labelled rows."""
 
     loss_names: tuple[str, ...]
     selection_metric: str
@@ -139,7 +128,7 @@ class Objective(Protocol):
     """The part of a task that the trainer uses; pre-training and distillation have it too."""
 
     @property
-    def spec(self) -> Losses:
+    def spec(self) -> LossSpec | TaskSpec:
         """Names of the losses and of the metric that chooses the best step."""
         ...
 
@@ -251,8 +240,8 @@ class TaskSpec:
         metric_names: Metrics that may choose the best step. Lower is better for "loss" and "mse".
         selection_metric: The metric that chooses it by default.
         metric_scale: Largest value of the metrics: 1, or 100 for percent.
-        loss_names: As in `Losses`.
-        whole_batch: As in `Losses`.
+        loss_names: As in `LossSpec`.
+        whole_batch: As in `LossSpec`.
         num_labels: Number of outputs of the heads "sequence" and "tokens"; None for other heads.
         labels: Their names by id.
         problem_type: As in Hugging Face's config.json, or None.
@@ -263,6 +252,7 @@ class TaskSpec:
         thresholds: See `Classification`.
         temperature: Logits are divided by it before they become probabilities.
         on_overflow: Treatment of long texts, one of `data.examples.OVERFLOW_RULES`.
+        stride: Tokens from the start of one window to the start of the next.
         clean: Cleaning of the texts before tokenisation.
         cleans: Whether the task can clean texts.
         pooling: Pooling of tokens to a vector, if `head_kind` is None.
@@ -286,6 +276,7 @@ class TaskSpec:
     thresholds: tuple[float, ...] | None = None
     temperature: float = 1.0
     on_overflow: str = "truncate"
+    stride: int = 128
     clean: Cleaning | None = None
     cleans: bool = False
     pooling: str | None = None

@@ -36,7 +36,6 @@ from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, Task, TaskOptions, TaskSpec, changed
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
 
 _BINARY_METRICS = ("accuracy", "f1", "precision", "recall", "mcc", "roc_auc", "pr_auc", "loss")
 
@@ -204,6 +203,7 @@ class Classification:
             thresholds=self.thresholds,
             temperature=self.temperature,
             on_overflow=self.on_overflow,
+            stride=self.stride,
             clean=self.clean,
             cleans=True,
         )
@@ -257,18 +257,7 @@ class Classification:
             return np.array([label in names for label in self.labels])
         return self.labels.index(names[0])
 
-    def examples(
-        self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
-    ) -> list[Example]:
-        """Return one sequence a row, or one a window."""
-        return text_examples(
-            self,
-            rows,
-            tokenizer,
-            max_length=max_length,
-            with_targets=with_targets,
-            stride=self.stride,
-        )
+    examples = text_examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """int64 (R,) ids, or float32 (R, C) for multi-label; groups: the windows of each row."""

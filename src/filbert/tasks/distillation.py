@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +25,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.pooling import mean_of_groups, table_of_groups
 from filbert.tasks.base import LossSpec, Targets, Task
 from filbert.tasks.pretraining import masked_words
+from filbert.tasks.rows import packed_rows
 
 # Wang et al. 2021, section 4.1: the number of relation heads by the least width of the teacher.
 _RELATION_HEADS = ((1024, 64), (0, 48))
@@ -38,47 +37,42 @@ class LayerDistillation:
 
     Attributes:
         layer_losses: The losses that the `Student` computes.
-        soft_weight: Weight of the soft targets over the vocabulary; 0 for none.
-        soft_at_masked: Whether these are computed at the masked words only.
         masked_weight: Weight of the masked-LM loss; 0 for none.
     """
 
     layer_losses: tuple[LayerLoss, ...]
-    soft_weight: float = 0.0
-    soft_at_masked: bool = False
     masked_weight: float = 0.0
     pair = "none"
 
     @property
-    def _weighted(self) -> list[tuple[str, float]]:
-        words = (("soft_loss", self.soft_weight), ("mlm_loss", self.masked_weight))
-        return [(loss.name, loss.weight) for loss in self.layer_losses] + [w for w in words if w[1]]
-
-    @property
     def spec(self) -> LossSpec:
-        """The layer losses, then soft_loss and mlm_loss if they have a weight."""
-        return LossSpec(tuple(name for name, _ in self._weighted), "loss")
+        """The layer losses, then mlm_loss if it has a weight."""
+        masked = ("mlm_loss",) if self.masked_weight else ()
+        return LossSpec((*(loss.name for loss in self.layer_losses), *masked), "loss")
 
     @property
     def weights(self) -> tuple[float, ...]:
         """The weight of each loss."""
-        return tuple(weight for _, weight in self._weighted)
+        masked = (self.masked_weight,) if self.masked_weight else ()
+        return (*(loss.weight for loss in self.layer_losses), *masked)
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether the head that scores words is a part of the loss."""
+        return self.masked_weight > 0 or any(loss.kind == "soft" for loss in self.layer_losses)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return labels and rows of the masked words, (K,), and the lengths of the sequences."""
         lengths = tuple(len(example.input_ids) for example in examples)
-        if not self.soft_weight and not self.masked_weight:
+        if not self.reads_words:
             return Targets(torch.empty(0), groups=lengths)
         return Targets(*masked_words(examples), groups=lengths)
 
     def count(self, targets: Targets) -> tuple[float, ...]:
         """Return the number of tokens, sequences or masked words of each loss."""
-        lengths = targets.groups or ()
-        masked = float(len(targets.values))
-        counts = [loss.count(lengths) for loss in self.layer_losses]
-        if self.soft_weight:
-            counts.append(masked if self.soft_at_masked else float(sum(lengths)))
-        return (*counts, masked) if self.masked_weight else tuple(counts)
+        lengths, num_masked = targets.groups or (), len(targets.values)
+        counts = tuple(loss.count(lengths, num_masked) for loss in self.layer_losses)
+        return (*counts, float(num_masked)) if self.masked_weight else counts
 
     def loss(self, output: StudentOutput, targets: Targets) -> Tensor:
         """Return the sum of each loss times its weight, float32."""
@@ -127,9 +121,7 @@ class SoftLabels:
         if kind in ("tokens", "spans"):
             groups = tuple(len(example.input_ids) for example in examples)
         if kind == "tokens":
-            starts = accumulate(groups, initial=0)
-            rows = [start + e.source.rows for start, e in zip(starts, examples, strict=False)]
-            at = torch.from_numpy(np.concatenate(rows))
+            at = packed_rows(examples, (e.source.rows for e in examples))
         labels = self.task.targets(examples)._replace(at=None) if self.alpha else None
         return Targets(torch.empty(0), at=at, groups=groups, labels=labels)
 
@@ -229,12 +221,16 @@ def layer_pairs(
 # The layer losses of each method
 
 
-def cosine_losses(
-    student: EncoderConfig, teacher: EncoderConfig, weight: float = 1.0
+def distilbert_losses(
+    student: EncoderConfig, teacher: EncoderConfig, cosine_weight: float, soft: LayerLoss
 ) -> tuple[LayerLoss, ...]:
-    """Compare the last hidden states by their cosine. Source: Sanh et al. 2019, section 3."""
+    """Compare the last hidden states by their cosine, and the words; weight 0 leaves a loss out.
+
+    Source: Sanh et al. 2019, section 3.
+    """
     last = (student.num_hidden_layers, teacher.num_hidden_layers)
-    return (LayerLoss("cosine", (last,), weight),) if weight else ()
+    losses = (LayerLoss("cosine", (last,), cosine_weight), soft)
+    return tuple(loss for loss in losses if loss.weight)
 
 
 def tinybert_losses(

@@ -171,12 +171,7 @@ class SentenceEmbedding:
         return cls(options.loss, options.scale, options.pooling, options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> SentenceEmbedding:
-        """Find the scale of the labels; see `scale_of`.
-
-        Raises:
-            InputError: a pair or label is missing or malformed, or a label does not go with the
-                loss.
-        """
+        """Find the scale of the labels; see `scale_of`."""
         score_max = scale_of(self._checked(rows))
         if self._is_contrastive:
             return self

@@ -181,12 +181,7 @@ class MultipleChoice:
         return cls(on_overflow=options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:
-        """Learn how many choices each row has.
-
-        Raises:
-            InputError: a row has another number than the first, or a wrong label; with file and
-                line.
-        """
+        """Learn how many choices each row has."""
         fitted = replace(self, num_choices=None)
         for row in rows:
             if fitted.num_choices is None:
@@ -197,11 +192,7 @@ class MultipleChoice:
         return fitted
 
     def gold(self, row: Row) -> int:
-        """Return the number of the right choice, from 0.
-
-        Raises:
-            InputError: there is none, or the row has another number of choices; with file and line.
-        """
+        """Return the number of the right choice, from 0."""
         choices = choices_of(row)
         if self.num_choices not in (None, len(choices)):
             raise InputError(

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from filbert.data.examples import Example
 from filbert.losses.cross_entropy import cross_entropy
 from filbert.tasks.base import LossSpec, Targets
+from filbert.tasks.rows import packed_rows
 
 # Clark et al. 2020, section 3.1: the weight of the discriminator's loss.
 REPLACED_WEIGHT = 50.0
@@ -105,9 +106,5 @@ class ReplacedTokens:
 
 def masked_words(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
     """Return labels, (K,), and rows of the packed batch, (K,)."""
-    starts = np.cumsum([0, *(len(example.input_ids) for example in examples)])
-    rows = [
-        example.target.positions + start for example, start in zip(examples, starts, strict=False)
-    ]
     labels = np.concatenate([example.target.labels for example in examples])
-    return torch.from_numpy(labels), torch.from_numpy(np.concatenate(rows))
+    return torch.from_numpy(labels), packed_rows(examples, (e.target.positions for e in examples))

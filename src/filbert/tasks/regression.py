@@ -27,7 +27,6 @@ from filbert.model.pooling import ACTIVATIONS, mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
-from filbert.text.tokenizer import Tokenizer
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -113,6 +112,7 @@ class Regression:
             num_labels=1,
             problem_type="regression",
             on_overflow=self.on_overflow,
+            stride=self.stride,
             clean=self.clean,
             cleans=True,
         )
@@ -124,11 +124,7 @@ class Regression:
         return cls(options.on_overflow, options.stride, Cleaning.parse(options.clean))
 
     def fit(self, rows: Iterable[Row]) -> Regression:
-        """Make sure that there is something to learn.
-
-        Raises:
-            InputError: a score is no number (with file and line), or all are equal.
-        """
+        """Make sure that there is something to learn."""
         lowest, highest = math.inf, -math.inf
         for row in rows:
             score = self.gold(row)
@@ -142,11 +138,7 @@ class Regression:
         return self
 
     def gold(self, row: Row) -> float:
-        """Return the row's score.
-
-        Raises:
-            InputError: there is none, or it is no number; with file and line.
-        """
+        """Return the row's score."""
         value = row.values.get("label")
         if value is None or (isinstance(value, str) and not value.strip()):
             raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
@@ -158,18 +150,7 @@ class Regression:
             )
         return score
 
-    def examples(
-        self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
-    ) -> list[Example]:
-        """Return one sequence a row, or one a window."""
-        return text_examples(
-            self,
-            rows,
-            tokenizer,
-            max_length=max_length,
-            with_targets=with_targets,
-            stride=self.stride,
-        )
+    examples = text_examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return float32 (R,) scores; groups: the windows of each row."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames, recognised, recognition_line
 from filbert.data.doctor import RowCheck
-from filbert.data.examples import Example, row_examples, rows_of
+from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import text_of, text_row
@@ -68,11 +69,7 @@ def named_columns(
 
 
 def row_of_value(task: Task, value: Any, index: int) -> Row:
-    """Return the row of a Python value that came without a file, such as a text or a mapping.
-
-    Raises:
-        InputError: it cannot be one; with its index.
-    """
+    """Return the row of a Python value that came without a file, such as a text or a mapping."""
     return task.spec.row_format.from_value(value, index)
 
 
@@ -82,11 +79,7 @@ def row_texts(task: Task, row: Row, *, clean: bool = True) -> list[Text]:
 
 
 def row_labels(task: Task, row: Row) -> list[str]:
-    """Return the label names in a row, for counting; [] where a task has none.
-
-    Raises:
-        InputError: the answer is missing or malformed, with file and line.
-    """
+    """Return the label names in a row, for counting; [] where a task has none."""
     return task.spec.row_format.labels(task, row)
 
 
@@ -102,9 +95,6 @@ def complete_predictions(
 
     Returns:
         The task with the labels of rows and predictions, and the predictions.
-
-    Raises:
-        InputError: what is missing or unknown, with file and line, or too few labels.
     """
     form = task.spec.row_format
     task = form.with_labels(task, rows, answers)
@@ -144,24 +134,37 @@ def row_check(task: Task) -> RowCheck:
 
 
 def text_examples(
-    task: Task,
-    rows: Sequence[Row],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int,
-    with_targets: bool,
-    stride: int,
+    task: Task, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
 ) -> list[Example]:
-    """Return one sequence a row, or one a window; the target of each is the row's `gold`."""
-    return row_examples(
+    """Return one sequence a row, or one a window; the target of each is the row's `gold`.
+
+    It is the method `examples` of tasks whose rows hold a text or a pair.
+    """
+    spec = task.spec
+    pieces = encode_rows(
         rows,
-        [task.gold(row) if with_targets else None for row in rows],
+        [text_of(row, spec.clean) for row in rows],
         tokenizer,
         max_length=max_length,
-        rule=task.spec.on_overflow,
-        stride=stride,
-        clean=task.spec.clean,
+        rule=spec.on_overflow,
+        stride=spec.stride,
     )
+    examples = []
+    for i, (row, windows) in enumerate(zip(rows, pieces, strict=True)):
+        target = task.gold(row) if with_targets else None
+        whole = windows[-1].start + windows[-1].num_tokens
+        examples += [
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
+            for e in windows
+        ]
+    return examples
+
+
+def packed_rows(examples: Sequence[Example], places: Iterable[np.ndarray]) -> Tensor:
+    """Return the rows of the packed batch, int64 (K,), of places within each of its sequences."""
+    starts = accumulate((len(example.input_ids) for example in examples), initial=0)
+    rows = [start + at for start, at in zip(starts, places, strict=False)]
+    return torch.from_numpy(np.concatenate(rows))
 
 
 def row_targets(examples: Sequence[Example], dtype: type[np.generic]) -> Targets:

@@ -22,6 +22,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
+from filbert.model.pooling import table_of_groups
 from filbert.tasks.base import (
     Prediction,
     RowFormat,
@@ -229,20 +230,16 @@ class SpanQA:
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
         """Return the sum over windows of the mean of two cross-entropies, of start and of end.
 
-        Args:
-            output: logits (T, 2), the sequences end to end.
-            targets: see `targets`.
+        `output` are logits (T, 2), the sequences end to end.
         """
         assert targets.groups is not None
-        lengths = np.asarray(targets.groups)
-        count, longest = len(lengths), int(lengths.max())
+        sides = zip(output.float().unbind(1), targets.values.unbind(1), strict=True)
         # Places beyond a sequence's own tokens have the probability exp(-inf) = 0 and no gradient.
-        skipped = np.arange(count) * longest - (np.cumsum(lengths) - lengths)
-        places = np.arange(lengths.sum()) + np.repeat(skipped, lengths)
-        at = torch.from_numpy(places).to(output.device, non_blocking=True)
-        logits = output.new_full((count * longest, 2), -torch.inf, dtype=torch.float32)
-        logits = logits.index_copy(0, at, output.float()).view(count, longest, 2)
-        return F.cross_entropy(logits, targets.values, reduction="sum") / 2
+        losses = [
+            F.cross_entropy(table_of_groups(logits, targets.groups), places, reduction="sum")
+            for logits, places in sides
+        ]
+        return (losses[0] + losses[1]) / 2
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
         """Return one answer a question, cut out of its context, with the other candidates.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from filbert.tasks.base import (
     changed,
     refuse_cleaning,
 )
+from filbert.tasks.rows import packed_rows
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -278,10 +279,9 @@ class Tagging:
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return ids of the tags, int64 (K,), and the tokens that predict them, int64 (K,)."""
-        starts = accumulate((len(e.input_ids) for e in examples), initial=0)
-        at = [start + e.source.rows for start, e in zip(starts, examples, strict=False)]
         values = np.concatenate([e.target for e in examples])
-        return Targets(torch.from_numpy(values), torch.from_numpy(np.concatenate(at)))
+        at = packed_rows(examples, (e.source.rows for e in examples))
+        return Targets(torch.from_numpy(values), at)
 
     def count(self, targets: Targets) -> float:
         """Return K: every word is a loss of its own."""

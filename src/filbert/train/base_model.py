@@ -37,14 +37,8 @@ def load_for_task(
 ) -> tuple[Checkpoint, Tokenizer, int]:
     """Return the model to start from with the task's head, its tokenizer, and the maximum length.
 
-    Args:
-        name: A folder, built-in name or Hub id.
-        task: With its labels.
-        keep_layers: As `layers_to_keep`; all if None.
-        causal: Make the attention causal.
-        max_length: Texts are cut at this number of tokens; None for the limit of the model.
-        dropout: Overrides the dropout of the model.
-        new_head: As `with_task_head`.
+    Texts are cut at `max_length` tokens, or at the limit of the model. `keep_layers` is as for
+    `layers_to_keep`, None for all; `new_head` is as for `with_task_head`.
     """
     place = find_model(name)
     tokenizer, checkpoint = read_tokenizer(place), read_checkpoint(place)
@@ -70,15 +64,11 @@ def with_dropout(checkpoint: Checkpoint, rate: float | None) -> Checkpoint:
 
 
 def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
-    """Return the checkpoint with a head for a task.
+    """Return the checkpoint with a head for a task that knows its labels.
 
     The head is kept if it was trained for the same task and the same labels. Labels in another
-    order move its rows. Any other checkpoint gets a new head, drawn at random.
-
-    Args:
-        checkpoint: stays as it is.
-        task: with its labels.
-        new_head: draw a new head in any case.
+    order move its rows. Any other checkpoint, and with `new_head` every one, gets a new head, drawn
+    at random.
     """
     spec = task.spec
     if new_head or not _is_for(spec, checkpoint):
@@ -245,9 +235,6 @@ def reinitialize_top(model: Trainable, num_layers: int) -> None:
 
     The top layers of a pre-trained encoder are specialised for its own objective and start worse
     than random ones on small data sets. Source: Zhang et al. 2021, section 5.
-
-    Raises:
-        ConfigError: there are not so many layers of their own.
     """
     encoder = model.encoder
     if num_layers == 0:

@@ -15,9 +15,7 @@ from huggingface_hub.repocard_data import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader
 
 from filbert.errors import printable
-from filbert.train.distill_options import DistillOptions
 from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
-from filbert.train.pretrain_options import PretrainOptions
 
 # Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
@@ -28,7 +26,6 @@ _PIPELINES = {
     "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
-_OPTIONS = {"pretrain": PretrainOptions, "distill": DistillOptions}
 # Options that do not affect training.
 _OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
            "license", "language")  # fmt: skip
@@ -40,8 +37,11 @@ _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHORT = 12
 
 
-def card(recorded: Mapping[str, Any]) -> str:
-    """Return the README.md of a model, from the content of its filbert.json."""
+def card(recorded: Mapping[str, Any], kind_of_options: type = FinetuneOptions) -> str:
+    """Return the README.md of a model, from the content of its filbert.json.
+
+    `kind_of_options` has the defaults of the recorded options.
+    """
     # An option or count that was not recorded is empty.
     environment = Environment(loader=PackageLoader("filbert.train"), trim_blocks=True)
     environment.filters |= {"code": code, "printable": printable}
@@ -61,7 +61,7 @@ def card(recorded: Mapping[str, Any]) -> str:
         pipeline=pipeline,
         data_rows=_data_rows(recorded["data"]),
         metric_rows=_metric_rows(recorded["metrics"]),
-        changed=_changed(recorded),
+        changed=_changed(recorded["options"], kind_of_options),
         fitted=_fitted(task or {}),
         seeds=_seeds(recorded.get("seeds") or {}),
         has_license=bool(options.get("license") or base.get("license")),
@@ -152,13 +152,12 @@ def _data_rows(data: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str
     return rows
 
 
-def _changed(recorded: Mapping[str, Any]) -> list[str]:
+def _changed(options: Mapping[str, Any], kind: type) -> list[str]:
     """Return the options that affect training and differ from their defaults."""
-    kind = _OPTIONS.get(recorded.get("command", ""), FinetuneOptions)
     defaults = {name: option.default for name, option in options_in(kind).items()}
     return [
         code(f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
-        for name, value in recorded["options"].items()
+        for name, value in options.items()
         if name not in _OMITTED and value != defaults.get(name)
     ]
 

@@ -99,12 +99,9 @@ def evaluation_interval(
 
 
 def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | None) -> list[str]:
-    """Describe what was chosen, and warn of unusual values.
+    """Describe what was chosen by `with_defaults`, and warn of unusual values.
 
-    Args:
-        given: The user's options.
-        chosen: The result of `with_defaults`.
-        num_steps: Optimizer steps of the run; None where time decides, or the head is trained.
+    `num_steps` is None where time decides, or the head is trained.
     """
     names = [
         name

@@ -47,8 +47,8 @@ from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, announce, learn, measure, opening, save
-from filbert.train.log import RunLog
-from filbert.train.loop import Outcome, max_tokens_of, train
+from filbert.train.log import say
+from filbert.train.loop import Outcome, Training, max_tokens_of, train
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
@@ -83,32 +83,26 @@ class _Pair(NamedTuple):
 def distill(options: DistillOptions) -> dict[str, Any]:
     """Train a student, select the best step, calibrate, compare with the teacher and save.
 
-    Returns:
-        The content of run.json; under torchrun on the first process, {} on the others.
-
-    Raises:
-        InputError, ConfigError, FormatError: Before anything is written.
-        RunError: Training cannot continue.
-        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    Returns and raises as `finetune`.
     """
-    started, run, loss = time.perf_counter(), options.run, options.loss
-    with start_processes(run.distributed, run.device) as parallel:
+    clock, run, loss = time.perf_counter(), options.run, options.loss
+    with start_processes(run.device) as parallel:
         if parallel.is_first:
-            check_out(Path(run.out), overwrite=run.overwrite, resume=run.resume)
+            check_out(run)
         pair = _prepare(options, parallel)
         prepared, has_stages = pair.prepared, loss.method == "tinybert"
         share = 1.0 - loss.hidden_share if has_stages else 1.0
         schedule = Schedule([Phase(pair.loader)], _part_of(options.train, share))
         finished = already_finished(run, prepared.fingerprint, parallel)
         if finished is not None:
-            return finished if parallel.is_first else {}
-        facts = opening(prepared, parallel, started=started)
+            return finished
+        facts = opening(prepared, parallel, clock=clock)
         announce(prepared, facts, schedule)
         with folder_of_all(run, facts, parallel) as folder:
             first = _learn_layers(pair, folder / "stage-1") if has_stages else None
             layer_losses = () if has_stages else pair.layer_losses
             alpha = 0.0 if prepared.task.spec.whole_batch else loss.hard_share
-            outcome, model = learn(
+            outcome = learn(
                 prepared,
                 SoftLabels(prepared.task, loss.soft_temperature, alpha, layer_losses),
                 schedule=schedule,
@@ -118,11 +112,10 @@ def distill(options: DistillOptions) -> dict[str, Any]:
             )
             if parallel.is_first:
                 outcome = _with_first_stage(outcome, first)
-                fitted, results = measure(prepared, outcome, model, folder)
+                fitted, results = measure(prepared, outcome, folder)
                 results |= _comparison(pair)
-                seconds = time.perf_counter() - started
-                facts |= ended(outcome, results.pop("metrics"), seconds) | results
-                save(prepared, fitted, outcome, model, facts, folder)
+                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                save(prepared, fitted, outcome, facts, folder)
     return facts
 
 
@@ -187,11 +180,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
 def _load_student(
     options: DistillOptions, task: Task, teacher: Predictor
 ) -> tuple[Checkpoint, Tokenizer, int]:
-    """Return the student with its tokenizer and the length to cut texts at.
-
-    Raises:
-        ConfigError: No student is named, or the teacher cannot read what its tokenizer writes.
-    """
+    """Return the student with its tokenizer and the length to cut texts at."""
     chosen, data, theirs = options.model, options.data, teacher.model.config
     if chosen.student is None and chosen.keep_layers is None:
         raise ConfigError(
@@ -222,11 +211,7 @@ def _load_student(
 
 
 def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
-    """Return the task of the teacher without its calibration; check the options that depend on it.
-
-    Raises:
-        ConfigError: The teacher has no task or another one, or an option does not apply to it.
-    """
+    """Return the task of the teacher without its calibration; check options that depend on it."""
     name, wanted, loss = options.model.teacher, options.model.task, options.loss
     if teacher.task is None:
         raise ConfigError(
@@ -260,11 +245,7 @@ def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
 def _layer_losses(
     loss: LossOptions, task: Task, student: EncoderConfig, teacher: EncoderConfig
 ) -> tuple[LayerLoss, ...]:
-    """Return the comparisons of hidden layers of the two models.
-
-    Raises:
-        ConfigError: The method cannot compare these models.
-    """
+    """Return the comparisons of hidden layers of the two models."""
     if task.spec.head_kind is None and student.hidden_size != teacher.hidden_size:
         raise ConfigError(
             f"The student's vectors have {student.hidden_size} numbers and the teacher's "
@@ -286,12 +267,7 @@ def _layer_losses(
 
 
 def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
-    """Read train, dev and test, and check that the teacher knows every label.
-
-    Raises:
-        InputError: A row is wrong; the message names file and line.
-        ConfigError: The teacher does not know a label.
-    """
+    """Read train, dev and test, and check that the teacher knows every label."""
     data, form = options.data, task.spec.row_format
     known = set(form.known_labels(task.spec))
     rows: dict[str, list[Row]] = {}
@@ -327,11 +303,7 @@ def _student(
 ) -> Student:
     """Combine student and teacher in the module that is trained.
 
-    Args:
-        pair: The two models.
-        layer_losses: What is compared inside them.
-        answers: Whether the student's head is trained.
-        compares: Whether the head of the teacher is run too.
+    `answers`: the student's head is trained. `compares`: the head of the teacher is run too.
     """
     device = pair.parallel.device
     teacher = Teacher(_model_of(pair.teacher), device)
@@ -350,7 +322,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
 
     The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
     """
-    loss, run, is_first = pair.options.loss, pair.options.run, pair.parallel.is_first
+    loss = pair.options.loss
     options = dataclasses.replace(
         pair.options.train,
         lr=loss.hidden_lr or pair.options.train.peak_lr,
@@ -360,24 +332,22 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
         patience=0,
     )
     student = _student(pair, pair.layer_losses, answers=False, compares=False)
-    if is_first:
+    if pair.parallel.is_first:
         folder.mkdir(exist_ok=True)
-    with RunLog(folder if is_first else None, resume=run.resume, quiet=not is_first) as log:
-        log.say("stage 1: the layers of the teacher")
-        outcome = train(
-            student,
-            LayerDistillation(pair.layer_losses),
+    say("stage 1: the layers of the teacher")
+    outcome = train(
+        Training(
+            model=student,
+            task=LayerDistillation(pair.layer_losses),
             schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
-            options=options,
-            run=run,
+            run=pair.options.run,
             precision=pair.prepared.precision,
-            evaluate=None,
-            log=log,
             parallel=pair.parallel,
-            states=folder / "state",
+            folder=folder,
             fingerprint=pair.prepared.fingerprint,
         )
-        log.say("stage 2: its answers")
+    )
+    say("stage 2: its answers")
     pair.prepared.model.requires_grad_(True)
     freeze(pair.prepared.model, pair.options.train.freeze)
     return outcome

@@ -276,20 +276,12 @@ class DistillOptions:
             raise ConfigError("seeds: not for distillation; leave it out.")
         if self.augment.augment_with is not None and self.loss.hard_share:
             raise ConfigError("Augmented rows have no labels to learn; give --alpha 0.")
-        if method == "tinybert" and not self.from_text and self.run.distributed == "fsdp":
-            raise ConfigError(
-                "distributed fsdp does not go with the two stages of method tinybert; use ddp."
-            )
         if self.from_text:
             self.objective.check()
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> DistillOptions:
-        """Return the options for flat names; see `from_flat`.
-
-        Raises:
-            ConfigError: A name is unknown or missing, or a value is wrong.
-        """
+        """Return the options for flat names; see `from_flat`."""
         return from_flat(cls, given, required=("teacher", "out"))
 
     @property

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from filbert.batch import pack
+from filbert.batch import PackedBatch, pack
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.fresh import for_pretraining, student_checkpoint
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader
-from filbert.data.loader import by_length
 from filbert.errors import ConfigError
-from filbert.inference.forward import default_max_tokens
+from filbert.inference.forward import forward
 from filbert.inference.masked_text import measure
 from filbert.losses.student import (
-    SoftWords,
+    LayerLoss,
     Student,
-    StudentOutput,
     Teacher,
     check_layer_losses,
     freeze_unreached,
@@ -30,7 +28,7 @@ from filbert.losses.student import (
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
-    cosine_losses,
+    distilbert_losses,
     even_map,
     minilm_losses,
     spread,
@@ -39,7 +37,7 @@ from filbert.tasks.distillation import (
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.base_model import freeze, layers_to_keep, with_dropout
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distributed import Parallel, Trainable
+from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
 from filbert.train.options import names_of
@@ -55,7 +53,6 @@ from filbert.train.progress import Phase
 from filbert.train.provenance import fingerprint
 from filbert.train.run_folder import settle_precision
 from filbert.train.state import digest_of
-from filbert.train.step import model_forward
 
 # The only method that also learns word scores; the others compare layers.
 _WORDS = "distilbert"
@@ -64,24 +61,13 @@ _WORDS = "distilbert"
 def distill_text(options: DistillOptions) -> dict[str, Any]:
     """Learn from a teacher on raw text, evaluate on held-out text and save the student.
 
-    Returns:
-        The content of run.json, with the metrics of the teacher under "teacher". Under torchrun on
-        the first process; {} on the others.
-
-    Raises:
-        InputError, ConfigError, FormatError: Before training begins.
-        RunError: Training cannot continue.
-        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    Returns and raises as `finetune`; the metrics of the teacher are under "teacher".
     """
     return run_on_text(options.run, partial(_prepare, options))
 
 
 def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
-    """Read and check everything.
-
-    Raises:
-        InputError, ConfigError, FormatError: An input or an option is wrong.
-    """
+    """Read and check everything."""
     data, objective, device = options.data, options.objective, parallel.device
     method = options.loss.method
     dev_paths = names_of(data.dev or "")
@@ -129,21 +115,33 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         dev=dev,
         precision=precision,
         fingerprint=fingerprint(options, student, digests),
-        measure=partial(_measure, task, dev),
+        measure=partial(_measure, student, task, dev),
         more={"teacher": _describe_teacher(student, whole.family, dev), "method": method},
     )
 
 
 def _measure(
-    task: LayerDistillation, dev: list[Example], model: Trainable, precision: Precision
+    student: Student, task: LayerDistillation, dev: list[Example], precision: Precision
 ) -> dict[str, float]:
-    """Compute all losses, and masked-LM metrics if the student scores words."""
-    assert isinstance(model, Student)
-    most = default_max_tokens(next(model.parameters()).device)
-    metrics = mean_losses(model, task, dev, max_tokens=most, precision=precision)
-    if model.head is not None:
-        alone = measure(model.model, Pretraining(), dev, max_tokens=most, precision=precision)
-        metrics |= alone
+    """Compute the losses on held-out sequences, and masked-LM metrics if the student scores words.
+
+    Returns:
+        `loss`, the weighted sum that is trained, the unweighted mean of each loss, and metrics.
+    """
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        targets = task.targets(chosen).to(student.teacher.model.device)
+        losses = task.loss(student(batch, targets.at), targets).double()
+        return (torch.stack([losses, losses.new_tensor(task.count(targets))]),)
+
+    # Layers are read by hooks.
+    outputs = forward(student, dev, read, precision=precision, one_at_a_time=True)
+    sums, counts = torch.stack([both for _, (both,) in outputs]).sum(0).tolist()
+    means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
+    kinds = zip(task.spec.loss_names, means, task.weights, strict=True)
+    metrics = {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}
+    if student.head is not None:
+        metrics |= measure(student.model, Pretraining(), dev, precision=precision)
     return metrics
 
 
@@ -153,11 +151,11 @@ def _describe_teacher(student: Student, family: str, dev: list[Example]) -> dict
     entry: dict[str, Any] = {
         "family": family,
         "parameters": sum(p.numel() for p in teacher.parameters()),
-        "layers": [list(loss.layers) for loss in student.losses],
+        "layers": [list(loss.layers) for loss in student.losses if loss.layers],
     }
     if dev and student.head is not None:
-        plain, most = Precision("float32", "final metrics"), default_max_tokens(teacher.device)
-        metrics = measure(teacher, Pretraining(), dev, max_tokens=most, precision=plain)
+        exact = Precision("float32", "final metrics")
+        metrics = measure(teacher, Pretraining(), dev, precision=exact)
         entry["metrics"] = {"dev": metrics}
     return entry
 
@@ -204,12 +202,14 @@ def _objective(
         raise ConfigError(
             "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
         )
-    return LayerDistillation(
-        cosine_losses(*configs, loss.cosine_weight),
-        soft_weight=loss.soft_weight,
-        soft_at_masked=loss.soft_on == "masked",
-        masked_weight=loss.mlm_weight,
+    soft = LayerLoss(
+        "soft",
+        weight=loss.soft_weight,
+        temperature=loss.soft_temperature,
+        masked_only=loss.soft_on == "masked",
     )
+    losses = distilbert_losses(*configs, loss.cosine_weight, soft)
+    return LayerDistillation(losses, loss.mlm_weight)
 
 
 def _student(
@@ -223,14 +223,10 @@ def _student(
     """Build student and teacher on the device and freeze what no loss reaches."""
     head = checkpoint.head
     whole = with_new_head(whole, None) if head is None else for_pretraining(whole, head)
-    words = None
-    if task.soft_weight:
-        words = SoftWords(options.loss.soft_temperature, masked_only=task.soft_at_masked)
     student = Student(
         checkpoint.build(),
         Teacher(whole.build(dtype=precision.dtype), device),
         task.layer_losses,
-        words=words,
     ).to(device)
     mine = student.encoder.embeddings.position
     theirs = whole.tensors.get("encoder.embeddings.position.weight")
@@ -238,40 +234,7 @@ def _student(
         # Position embeddings that were copied from the teacher stay fixed.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.train.freeze)
-    learns_words = bool(task.soft_weight or task.masked_weight)
-    unreached = freeze_unreached(student, pack([[0, 0]]), answers=learns_words)
+    unreached = freeze_unreached(student, pack([[0, 0]]), answers=task.reads_words)
     if unreached:
         say(f"student: {unreached:,} parameters are reached by no loss and stay as they begin")
     return student
-
-
-def mean_losses(
-    model: Student,
-    task: LayerDistillation,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-) -> dict[str, float]:
-    """Compute the losses of a student on held-out sequences, without dropout.
-
-    Returns:
-        `loss`, the weighted sum that is trained, and the unweighted mean of each loss by name.
-    """
-    device = next(model.parameters()).device
-    forward = model_forward(model, device)
-    was_training = model.training
-    model.eval()
-    sums, counts = [0.0] * len(task.weights), [0.0] * len(task.weights)
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        batch = [examples[i] for i in indices]
-        targets = task.targets(batch).to(device)
-        with torch.no_grad(), precision.autocast(device):
-            output = cast("StudentOutput", forward(batch, targets))
-            losses = task.loss(output, targets).tolist()
-        sums = [a + b for a, b in zip(sums, losses, strict=True)]
-        counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
-    model.train(was_training)
-    means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
-    kinds = zip(task.spec.loss_names, means, task.weights, strict=True)
-    return {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}

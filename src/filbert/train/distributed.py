@@ -5,10 +5,9 @@ n rows of this rank, H hidden size.
 All methods of `Parallel` except `no_sync` and `is_first` are collective: all ranks must call them
 in the same order, or they wait for each other for ever.
 
-DDP and FSDP average gradients over the ranks, so the loss for the backward pass is
-sum * world / count, with the count of all ranks. They wait for the gradient of every trained
-parameter: one that no loss reaches, such as a pooler that the head does not read, must have
-`requires_grad` off before `wrap`.
+DDP averages gradients over the ranks, so the loss for the backward pass is sum * world / count,
+with the count of all ranks. It waits for the gradient of every trained parameter: one that no loss
+reaches, such as a pooler that the head does not read, must have `requires_grad` off before `wrap`.
 """
 
 from __future__ import annotations
@@ -53,13 +52,11 @@ class Parallel:
         rank: Number of the process, from 0; only the first one writes files and prints.
         world: Number of processes.
         device: The device of this rank.
-        kind: "single", "ddp" (every rank holds the model) or "fsdp" (the model is sharded).
     """
 
     rank: int
     world: int
     device: torch.device
-    kind: str
 
     @property
     def is_first(self) -> bool:
@@ -71,39 +68,16 @@ class Parallel:
     def wrap(self, model: Trainable) -> nn.Module:
         """Return the module to call instead of `model`; all ranks start with rank 0's weights.
 
-        A single process gets the model itself. FSDP changes the model in place, with each layer
-        and the rest as one unit, so the optimizer must be created afterwards.
+        A single process gets the model itself.
         """
-        if self.kind == "ddp":
-            # Bucket views save one copy of the gradient.
-            return DDP(model, gradient_as_bucket_view=True)
-        if self.kind == "fsdp":
-            # Imported late, because a single process does not need it.
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.fsdp import fully_shard
-
-            from filbert.losses.student import Student
-
-            for tensor in model.state_dict().values():
-                dist.broadcast(tensor, 0)
-            # Without a mesh FSDP would use a GPU if there is one.
-            mesh = init_device_mesh(self.device.type, (self.world,))
-            # The gradient of a layer loss begins inside a layer, where FSDP would not gather the
-            # weights again.
-            keeps: dict[str, Any] = (
-                {"reshard_after_forward": False} if isinstance(model, Student) else {}
-            )
-            for part in (*model.encoder.layers, model):
-                fully_shard(part, mesh=mesh, **keeps)
-        return model
+        # Bucket views save one copy of the gradient.
+        return model if self.world == 1 else DDP(model, gradient_as_bucket_view=True)
 
     def no_sync(self, wrapped: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         """Return the context of a micro-batch's passes: only the last one exchanges gradients."""
-        if self.kind == "fsdp":
-            wrapped.set_requires_gradient_sync(is_last)  # type: ignore[operator]
-        elif self.kind == "ddp" and not is_last:
-            return wrapped.no_sync()  # type: ignore[operator,no-any-return]
-        return contextlib.nullcontext()
+        if self.world == 1 or is_last:
+            return contextlib.nullcontext()
+        return wrapped.no_sync()  # type: ignore[operator,no-any-return]
 
     def clip(self, wrapped: nn.Module, largest: float) -> float:
         """Return the global gradient norm over all ranks, and scale gradients down to `largest`.
@@ -111,9 +85,7 @@ class Parallel:
         0 leaves them unchanged. An infinite or missing (NaN) norm is returned, not raised.
         """
         trained = [p for p in wrapped.parameters() if p.grad is not None]
-        limit = largest if largest > 0 else math.inf
-        norm = torch.nn.utils.clip_grad_norm_(trained, limit)
-        return float(_whole(norm))
+        return float(torch.nn.utils.clip_grad_norm_(trained, largest if largest > 0 else math.inf))
 
     # Its state
 
@@ -127,16 +99,17 @@ class Parallel:
             such as "exp_avg.<parameter>"; none without `optimizer`. They are on the CPU, and share
             the memory of a model on the CPU: clone what must not change.
         """
+        if not self.is_first:
+            return {}, {}
         model = unwrapped(wrapped)
-        weights = self._gathered(model.state_dict())
-        if optimizer is None:
-            return weights, {}
+        weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+        state = {} if optimizer is None else optimizer.state
         moments = {
-            f"{kind}.{name}": tensor
+            f"{kind}.{name}": tensor.cpu()
             for name, parameter in model.named_parameters()
-            for kind, tensor in optimizer.state.get(parameter, {}).items()
+            for kind, tensor in state.get(parameter, {}).items()
         }
-        return weights, self._gathered(moments)
+        return weights, moments
 
     def load_state(
         self,
@@ -145,7 +118,7 @@ class Parallel:
         weights: Mapping[str, Tensor],
         moments: Mapping[str, Tensor],
     ) -> None:
-        """Load the output of `full_state`, of any kind of group; every rank has all of it.
+        """Load the output of `full_state`, of any number of processes; every rank has all of it.
 
         Weights that do not learn may be left out.
 
@@ -158,26 +131,12 @@ class Parallel:
             for name, target in model.state_dict().items():
                 if name in learned or name in weights:
                     assert weights[name].shape == target.shape, name
-                    target.copy_(_like(target, weights[name]))
+                    target.copy_(weights[name])
         parameters = dict(model.named_parameters())
         optimizer.state.clear()
         for key, tensor in moments.items():
             kind, _, name = key.partition(".")
-            parameter = parameters[name]
-            # The number of steps is one number for every parameter, and the same on all ranks.
-            whole = tensor.to(self.device, copy=True)
-            optimizer.state[parameter][kind] = (
-                whole if kind == "step" else _like(parameter.detach(), whole)
-            )
-
-    def _gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        gathered = {}
-        for name, tensor in tensors.items():
-            # One at a time, so that no rank has two whole copies on its device.
-            whole = _whole(tensor.detach())
-            if self.is_first:
-                gathered[name] = whole.cpu()
-        return gathered
+            optimizer.state[parameters[name]][kind] = tensor.to(self.device, copy=True)
 
     # Numbers and rows
 
@@ -243,12 +202,10 @@ class Parallel:
 
 
 @contextlib.contextmanager
-def start(kind: str | None = None, device: str | None = None) -> Iterator[Parallel]:
+def start(device: str | None = None) -> Iterator[Parallel]:
     """Join the process group of a `torchrun` command, and leave it at the end.
 
-    Args:
-        kind: ddp or fsdp; ddp if None. Without torchrun, or with one process, it is "single".
-        device: As for `choose_device`; each process of a machine uses a GPU of its own.
+    `device` is as for `choose_device`; each process of a machine uses a GPU of its own.
 
     Raises:
         ConfigError: No such device, or fewer GPUs than processes.
@@ -256,7 +213,7 @@ def start(kind: str | None = None, device: str | None = None) -> Iterator[Parall
     world = int(os.environ.get("WORLD_SIZE", 1))
     # Other launchers set WORLD_SIZE too; only torchrun sets all three.
     if world == 1 or "LOCAL_RANK" not in os.environ:
-        yield Parallel(0, 1, choose_device(device), "single")
+        yield Parallel(0, 1, choose_device(device))
         return
     own = _own_device(device, int(os.environ["LOCAL_RANK"]))
     on_gpu = own.type == "cuda"
@@ -266,7 +223,7 @@ def start(kind: str | None = None, device: str | None = None) -> Iterator[Parall
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     is_done = False
     try:
-        yield Parallel(dist.get_rank(), world, own, kind or "ddp")
+        yield Parallel(dist.get_rank(), world, own)
         is_done = True
     finally:
         # With nccl leaving is collective: after an error it would wait for the other ranks.
@@ -303,20 +260,3 @@ def _own_device(device: str | None, local_rank: int) -> torch.device:
             f"{torch.cuda.device_count()}. Lower --nproc-per-node, or give --device cpu."
         )
     return torch.device("cuda", local_rank)
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """Return the whole of a tensor that may be sharded over the ranks."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def _like(target: Tensor, whole: Tensor) -> Tensor:
-    """Return a whole tensor on the device of `target`, sharded like it, without communication."""
-    whole = whole.to(target.device)
-    if not hasattr(target, "full_tensor"):
-        return whole
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    assert isinstance(target, DTensor)
-    # Every rank has all of it and keeps its own shard.
-    return distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None)

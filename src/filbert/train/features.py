@@ -16,7 +16,7 @@ from torch import Tensor
 from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
-from filbert.inference.forward import default_max_tokens, encode, forward
+from filbert.inference.forward import encode, forward
 from filbert.model.heads import Model
 from filbert.model.pooling import row_read
 from filbert.model.precision import Precision
@@ -72,71 +72,39 @@ def frozen_features(
         return None
     clock, cpu = time.perf_counter(), time.process_time()
     examples = [example for row in loader.rows for example in row]
-    size = num_bytes(model, examples)
-    if size > MOST_BYTES:
+    head, config = model.head, model.config
+    token = config.pooling.token
+    one_only = head is not None and head.reads_pooled and token in ("cls", "last")
+    sizes = [1 if one_only else len(example.input_ids) for example in examples]
+    num_bytes = 4 * sum(sizes) * config.hidden_size
+    if num_bytes > MOST_BYTES:
         say(
-            f"frozen encoder: its outputs would take {size / 2**30:.0f} GiB, "
+            f"frozen encoder: its outputs would take {num_bytes / 2**30:.0f} GiB, "
             f"so it runs in every step"
         )
         return None
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        at = row_read(batch, token, causal=config.attention.causal) if one_only else None
+        return (encode(model, batch, at),)
+
+    states: dict[int, Tensor] = {}
     with progress_bar() as bar:
         shown = bar.add_task("features of the frozen encoder", total=len(examples))
-        features = compute_features(
-            model,
-            examples,
-            max_tokens=default_max_tokens(model.device),
-            precision=precision,
-            on_batch=lambda count: bar.update(shown, advance=count),
-        )
+        outputs = forward(model, examples, read, precision=precision)
+        for indices, (hidden,) in outputs:
+            parts = torch.split(hidden, [sizes[i] for i in indices])
+            for index, rows in zip(indices, parts, strict=True):
+                # A view would keep the memory of the whole batch.
+                states[id(examples[index])] = rows.clone()
+            bar.update(shown, advance=len(indices))
     took["features_seconds"] = time.perf_counter() - clock
     took["training_cpu_seconds"] += time.process_time() - cpu
     say(
         f"frozen encoder: outputs of {len(examples):,} sequences computed once, "
-        f"{size / 2**20:.0f} MiB, {took['features_seconds']:.1f} s"
+        f"{num_bytes / 2**20:.0f} MiB, {took['features_seconds']:.1f} s"
     )
-    return features
-
-
-def one_only(model: Model) -> bool:
-    """Whether the head reads only one token of a sequence: the first or the last."""
-    return (
-        model.head is not None
-        and model.head.reads_pooled
-        and model.config.pooling.token in ("cls", "last")
-    )
-
-
-def num_bytes(model: Model, examples: Sequence[Example]) -> int:
-    """Return the size of the features of `examples` in bytes."""
-    rows = len(examples) if one_only(model) else sum(len(e.input_ids) for e in examples)
-    return 4 * rows * model.config.hidden_size
-
-
-def compute_features(
-    model: Model,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-    on_batch: Callable[[int], None] = lambda num_examples: None,
-) -> Features:
-    """Compute the outputs of the encoder for all examples, without dropout."""
-    only_one = one_only(model)
-
-    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        token, causal = model.config.pooling.token, model.config.attention.causal
-        at = row_read(batch, token, causal=causal) if only_one else None
-        return (encode(model, batch, at),)
-
-    states: dict[int, Tensor] = {}
-    outputs = forward(model, examples, read, max_tokens=max_tokens, precision=precision)
-    for indices, (hidden,) in outputs:
-        sizes = [1 if only_one else len(examples[i].input_ids) for i in indices]
-        for index, rows in zip(indices, torch.split(hidden, sizes), strict=True):
-            # A view would keep the memory of the whole batch.
-            states[id(examples[index])] = rows.clone()
-        on_batch(len(indices))
-    return Features(states, examples, only_one)
+    return Features(states, examples, one_only)
 
 
 def _one_token(example: Example) -> Example:

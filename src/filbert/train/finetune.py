@@ -6,25 +6,23 @@ same functions with another objective.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import lengths_of, rows_of
 from filbert.data.loader import Loader
+from filbert.data.records import Row
 from filbert.files import write_atomically, write_json
-from filbert.inference.forward import default_max_tokens, run_model
+from filbert.inference.forward import run_model
 from filbert.model.heads import Model
 from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
@@ -35,8 +33,8 @@ from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, 
 from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
-from filbert.train.log import RunLog, say
-from filbert.train.loop import Outcome, learned_weights, max_tokens_of, train
+from filbert.train.log import say
+from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions
@@ -112,20 +110,19 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    started = time.perf_counter()
-    with start(options.run.distributed, options.run.device) as parallel:
+    clock = time.perf_counter()
+    with start(options.run.device) as parallel:
         if parallel.is_first:
-            run = options.run
-            check_out(Path(run.out), overwrite=run.overwrite, resume=run.resume)
+            check_out(options.run)
         prepared = _prepare(options, parallel)
         finished = already_finished(options.run, prepared.fingerprint, parallel)
         if finished is not None:
-            return finished if parallel.is_first else {}
+            return finished
         loader = new_loader(prepared, is_lora=options.model.lora is not None)
         train_options = prepared.options.train
         interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
         schedule = Schedule([Phase(loader)], train_options, interval=interval)
-        facts = opening(prepared, parallel, started=started)
+        facts = opening(prepared, parallel, clock=clock)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
         steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
         for line in default_lines(options.train, train_options, steps):
@@ -133,23 +130,22 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:
                 write_json(folder / "split.json", asdict(prepared.division))
-            outcome, model = learn(
+            outcome = learn(
                 prepared,
                 prepared.task,
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
                 features=frozen_features(prepared.model, loader, prepared.precision, prepared.took)
-                if parallel.kind == "single"
+                if parallel.world == 1
                 else None,
             )
             if parallel.is_first:
-                learned = learned_weights(model, outcome.weights)
-                merge(model)
-                fitted, results = measure(prepared, outcome, model, folder)
-                seconds = time.perf_counter() - started
-                facts |= ended(outcome, results.pop("metrics"), seconds) | results
-                save(prepared, fitted, outcome, model, facts, folder)
+                learned = learned_weights(prepared.model, outcome.weights)
+                merge(prepared.model)
+                fitted, results = measure(prepared, outcome, folder)
+                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
                     save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
@@ -220,20 +216,15 @@ def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
 # Before the first step
 
 
-def opening(prepared: Prepared, parallel: Parallel, *, started: float) -> dict[str, Any]:
+def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str, Any]:
     """Return run.json as it is before the first step; {} on other ranks than the first.
 
-    Args:
-        prepared: The run.
-        parallel: The group of processes.
-        started: When it started, by `time.perf_counter`.
+    `clock` is `time.perf_counter` when the run started.
     """
     if not parallel.is_first:
         return {}
     task, splits = prepared.task, prepared.splits
-    since = datetime.now(timezone.utc).timestamp() - (time.perf_counter() - started)
-    when = datetime.fromtimestamp(since, timezone.utc)
-    facts = begun(prepared, prepared.model, started=when, parallel=parallel)
+    facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
     return facts | {
         "task": facts["options"].get("task") or task.spec.name,
         "labels": list(task.spec.labels or ()),
@@ -303,7 +294,7 @@ def announce(
         say(f"model: {note}")
     say(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
-        say(f"processes: {run['device']['processes']} ({run['options']['distributed']})")
+        say(f"processes: {run['device']['processes']}")
     if "dev" not in splits:
         say("dev: none given, so no best step is chosen and no threshold is fitted")
     if prints_findings:
@@ -325,8 +316,8 @@ def learn(
     folder: Path,
     trained: Trainable | None = None,
     features: Features | None = None,
-) -> tuple[Outcome, Model]:
-    """Train, and select the best step on dev.
+) -> Outcome:
+    """Train, and select the best step on dev; on the first rank the model has its weights.
 
     Args:
         prepared: The run.
@@ -336,66 +327,52 @@ def learn(
         folder: Where log and states are written.
         trained: A module around the model with the same weight names; the model if not given.
         features: Outputs of a frozen encoder.
-
-    Returns:
-        The outcome, and the model with the best weights (on the first rank).
     """
-    task, model, run = prepared.task, prepared.model, prepared.options.run
-    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
-    whole = copy.deepcopy(model) if parallel.kind == "fsdp" else model
+    task, model, dev = prepared.task, prepared.model, prepared.splits.get("dev")
 
-    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
-        if whole is not model:
-            whole.load_state_dict({name: weights[name] for name in whole.state_dict()})
-        dev = prepared.splits["dev"]
-        outputs = _outputs(whole, dev, prepared.precision)
+    def evaluate() -> dict[str, Any]:
+        assert dev is not None
+        outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    with RunLog(
-        folder if parallel.is_first else None,
-        tensorboard=run.tensorboard,
-        resume=run.resume,
-        quiet=not parallel.is_first,
-    ) as log:
-        outcome = train(
-            model if trained is None else trained,
-            objective,
+    outcome = train(
+        Training(
+            model=model if trained is None else trained,
+            task=objective,
             schedule=schedule,
-            options=prepared.options.train,
-            run=run,
+            run=prepared.options.run,
             precision=prepared.precision,
-            evaluate=evaluate if "dev" in prepared.splits else None,
-            log=log,
             parallel=parallel,
-            features=features,
-            states=folder / "state",
+            folder=folder,
             fingerprint=prepared.fingerprint,
+            evaluate=None if dev is None else evaluate,
+            features=features,
         )
+    )
     if parallel.is_first:
-        whole.load_state_dict({name: outcome.weights[name] for name in whole.state_dict()})
-    return outcome, whole
-
-
-def _outputs(model: Model, split: Split, precision: Precision) -> list[Tensor]:
-    max_tokens = default_max_tokens(model.device)
-    return run_model(model, split.examples, max_tokens=max_tokens, precision=precision)
+        # Without the projections of a student.
+        outcome.weights = {name: outcome.weights[name] for name in model.state_dict()}
+        model.load_state_dict(outcome.weights)
+    return outcome
 
 
 # After the last step
 
 
-def measure(
-    prepared: Prepared, outcome: Outcome, model: Model, folder: Path
-) -> tuple[Task, dict[str, Any]]:
+def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, dict[str, Any]]:
     """Calibrate on dev, compute the metrics of dev and test, and write their predictions.
 
     Returns:
         The calibrated task, and entries of run.json.
     """
-    task, splits = prepared.task, prepared.splits
+    task, splits, model = prepared.task, prepared.splits, prepared.model
     # Final metrics are computed in float32, as in `predict` and `evaluate`.
     exact = Precision("float32", "final metrics")
-    outputs = {n: _outputs(model, split, exact) for n, split in splits.items() if n != "train"}
+    outputs = {
+        name: run_model(model, split.examples, precision=exact)
+        for name, split in splits.items()
+        if name != "train"
+    }
     fitted = task
     if "dev" in splits:
         fitted = task.calibrate(splits["dev"].gold, outputs["dev"], splits["dev"].examples)
@@ -404,7 +381,8 @@ def measure(
     for name, output in outputs.items():
         predictions[name] = fitted.decode(output, splits[name].examples)
         metrics[name] = fitted.metrics(splits[name].gold, predictions[name])
-        _write_predictions(folder / "predictions", splits[name], fitted, predictions[name])
+        path, split = folder / "predictions" / f"{name}.jsonl", splits[name]
+        write_predictions(path, fitted, split.rows, split.gold, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
     metric = outcome.metric or task.spec.selection_metric
     baseline, baselines = None, list[dict[str, Any]]()
@@ -419,10 +397,12 @@ def measure(
         say(line)
     losses: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
     if "dev" in splits:
-        weights = model.state_dict()
-        dev = splits["dev"]
         losses = precision_losses(
-            prepared.checkpoint, weights, fitted, dev, metrics["dev"], model.device
+            replace(prepared.checkpoint, tensors=model.state_dict(), filbert=None),
+            fitted,
+            splits["dev"],
+            metrics["dev"],
+            model.device,
         )
     described = task_to_dict(fitted)
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
@@ -435,22 +415,21 @@ def measure(
     }
 
 
-def _write_predictions(
-    folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
+def write_predictions(
+    path: Path,
+    task: Task,
+    rows: Sequence[Row],
+    gold: Sequence[Any],
+    predictions: Sequence[Prediction],
 ) -> None:
-    """Write one JSON object per row, and the additional files of the task."""
-    form = task.spec.row_format
-    lines = [
-        json.dumps(
-            {"row": i, "line": row.line, "gold": form.gold_json(task.spec, gold)} | prediction
-        )
-        for i, (row, gold, prediction) in enumerate(
-            zip(split.rows, split.gold, predictions, strict=True)
-        )
-    ]
-    write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
-    for name, content in form.official_files(split.gold, predictions).items():
-        write_json(folder / split.name / name, content)
+    """Write one JSON object per row, and in a folder next to it the task's additional files."""
+    form, lines = task.spec.row_format, []
+    for number, (row, wanted, found) in enumerate(zip(rows, gold, predictions, strict=True)):
+        facts = {"row": number, "line": row.line, "gold": form.gold_json(task.spec, wanted)}
+        lines.append(json.dumps(facts | found) + "\n")
+    write_atomically(path, "".join(lines))
+    for name, content in form.official_files(gold, predictions).items():
+        write_json(path.with_suffix("") / name, content)
 
 
 def save(
@@ -466,5 +445,12 @@ def save(
     took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
     run |= took
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
-    start = (prepared.tokenizer, prepared.checkpoint, task.spec.pooling)
-    save_model(folder / "model", model.state_dict(), *start, recorded)
+    checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
+    save_model(
+        folder / "model",
+        checkpoint,
+        prepared.tokenizer,
+        recorded,
+        kind_of_options=type(prepared.options),
+        pooling=task.spec.pooling,
+    )

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -222,11 +221,11 @@ def _cosines(
     vectors = task_class("embedding").from_options(TaskOptions(loss="cosine"), ColumnNames())
     model = checkpoint.build().to(device)
     set_vector_head(model, vectors)
-    exact, limit = Precision("float32", "baseline"), default_max_tokens(device)
+    exact = Precision("float32", "baseline")
     answers = {}
     for name, part in parts.items():
         examples = vectors.examples(part.rows, tokenizer, max_length=length, with_targets=False)
-        outputs = run_model(model, examples, max_tokens=limit, precision=exact)
+        outputs = run_model(model, examples, precision=exact)
         answers[name] = vectors.decode(outputs, examples)
     return task, answers
 
@@ -314,8 +313,7 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
 
 
 def precision_losses(
-    checkpoint: Checkpoint,
-    weights: dict[str, Tensor],
+    trained: Checkpoint,
     task: Task,
     dev: Split,
     exact: dict[str, Any],
@@ -324,8 +322,7 @@ def precision_losses(
     """How the metrics on the dev rows move when the model computes in less than float32.
 
     Args:
-        checkpoint: what the model was built from.
-        weights: by the names of Model.state_dict(), as they are saved.
+        trained: the model as it is saved, without notes on int8 of earlier weights.
         task: calibrated, with its thresholds.
         dev: the rows.
         exact: their metrics in float32.
@@ -338,8 +335,6 @@ def precision_losses(
         and `rows`. None where that format is not fast and so not used, for a task
         whose metrics are no shares or correlations, and where one of them is no longer defined.
     """
-    # Nothing that was noted on int8 of the weights before training is true of these.
-    trained = replace(checkpoint, tensors=weights, filbert=None)
     wanted = {"bf16": choose_precision("auto", device).name == "bf16"}
     wanted["int8"] = device.type == "cpu" and has_integer_products()
     return {

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +11,33 @@ from torch import Tensor
 
 from filbert.checkpoints import adapters, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, sha256_of, write_atomically, write_json
-from filbert.model.config import EncoderConfig
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.card import card
 from filbert.train.options import BaseModelOptions
 
 
-@contextmanager
-def model_folder(
-    folder: Path, checkpoint: Checkpoint, tokenizer: Tokenizer, provenance: dict[str, Any]
-) -> Iterator[Path]:
-    """Write a model folder and move it into place when the block ends; the block may add files.
+def save_model(
+    folder: Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    provenance: dict[str, Any],
+    *,
+    kind_of_options: type,
+    pooling: str | None = None,
+    generator: Checkpoint | None = None,
+) -> None:
+    """Write a model folder, and move it into place when it is complete.
 
     Args:
         folder: The model folder; an error leaves an old one intact.
         checkpoint: The model, with its weights on the CPU.
         tokenizer: Of the model.
         provenance: For filbert.json; digests of the weight files are added.
+        kind_of_options: Class of the recorded options.
+        pooling: Makes sentence vectors of tokens, where there is no trained head.
+        generator: Of replaced-token detection; it is saved in a subfolder.
 
     Raises:
         InputError: The disk is full.
@@ -45,25 +49,7 @@ def model_folder(
         text = json.dumps(provenance | {"files": files}, indent=2, default=list)
         (new / "filbert.json").write_text(text + "\n", "utf-8")
         # Of the written text, in which tuples are lists.
-        (new / "README.md").write_text(card(json.loads(text)), "utf-8")
-        yield new
-
-
-def save_model(
-    folder: Path,
-    weights: dict[str, Tensor],
-    tokenizer: Tokenizer,
-    checkpoint: Checkpoint,
-    pooling: str | None,
-    provenance: dict[str, Any],
-) -> None:
-    """Write the folder of a model for a task; see `model_folder`.
-
-    `weights` are named as in Model.state_dict(); `pooling` makes sentence vectors of tokens, where
-    there is no trained head.
-    """
-    checkpoint = replace(checkpoint, tensors=weights)
-    with model_folder(folder, checkpoint, tokenizer, provenance) as new:
+        (new / "README.md").write_text(card(json.loads(text), kind_of_options), "utf-8")
         if pooling is not None:
             # "cls" of a causal encoder is the last token; other tools call that "last".
             is_last = pooling == "cls" and checkpoint.config.attention.causal
@@ -71,6 +57,9 @@ def save_model(
                 "last" if is_last else pooling, max_length=provenance["max_length"]
             )
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+        if generator is not None:
+            huggingface.write(generator, new / "generator")
+            tokenizer.save(new / "generator")
 
 
 def save_adapter(
@@ -93,28 +82,6 @@ def save_adapter(
         adapters.write(new, checkpoint, learned, rank=base.lora, name=base.name)
         files = {n: {"sha256": sha256_of(new / n)} for n in ("config.json", *adapters.FILES)}
         write_json(new / "filbert.json", read_json(new / "filbert.json") | {"files": files})
-
-
-def save_pretrained(
-    folder: Path,
-    weights: dict[str, Tensor],
-    tokenizer: Tokenizer,
-    checkpoint: Checkpoint,
-    generator: EncoderConfig | None,
-    provenance: dict[str, Any],
-) -> None:
-    """Write the folder of a model that was trained on raw text; see `model_folder`.
-
-    The generator of replaced-token detection is saved in a subfolder.
-    """
-    if generator is None:
-        model, small = replace(checkpoint, tensors=weights), None
-    else:
-        model, small = split_replaced(checkpoint, weights, generator)
-    with model_folder(folder, model, tokenizer, provenance) as new:
-        if small is not None:
-            huggingface.write(small, new / "generator")
-            tokenizer.save(new / "generator")
 
 
 def record_runs(folder: Path, kind: str, summary: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from filbert.errors import ConfigError
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
 from filbert.train.options import TrainOptions
@@ -71,9 +70,6 @@ def new_optimizer(
         {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()
         for kind, some in kinds.items()
     ]
-    chosen = options.optimizer
-    if chosen != "adamw" and any(hasattr(p, "full_tensor") for p in model.parameters()):
-        raise ConfigError(f"--distributed fsdp spreads weights for adamw only, not for {chosen}.")
     optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adamw": partial(torch.optim.AdamW, fused=True),
         "bert_adam": BertAdam,
@@ -81,7 +77,8 @@ def new_optimizer(
         "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
     }
     betas = (options.beta1, options.beta2)
-    return optimizers[chosen](groups, lr=options.peak_lr, betas=betas, eps=options.epsilon)
+    optimizer = optimizers[options.optimizer]
+    return optimizer(groups, lr=options.peak_lr, betas=betas, eps=options.epsilon)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:

@@ -44,23 +44,10 @@ _USUAL_SHARE = 0.1
 Options = TypeVar("Options")
 
 
-def usual_epsilon(optimizer: str) -> float:
-    """Return the epsilon of an optimizer where `eps` is not given."""
-    # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
-    return 1e-6 if optimizer in ("bert_adam", "lamb") else 1e-8
-
-
 def check_range(options: Any, names: Iterable[str], allowed: str, test: Any) -> None:
-    """Refuse numbers outside of a range; None is not checked.
+    """Refuse numbers of options that do not pass a test; None is not checked.
 
-    Args:
-        options: Have the numbers.
-        names: Of the fields.
-        allowed: The range in words, such as "be above zero".
-        test: Whether a number is inside.
-
-    Raises:
-        ConfigError: A number is outside.
+    `allowed` is the range in words, such as "be above zero".
     """
     for name in names:
         value = getattr(options, name)
@@ -69,22 +56,14 @@ def check_range(options: Any, names: Iterable[str], allowed: str, test: Any) -> 
 
 
 def check_choice(name: str, value: str, known: Collection[str]) -> None:
-    """Refuse a value that is not among the known ones; the nearest is given.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Refuse a value that is not among the known ones; the nearest is given."""
     if value not in known:
         hint = did_you_mean(value, known)
         raise ConfigError(f"{name} is {value!r}; it must be one of {list(known)}.{hint}")
 
 
 def check_files(**paths: str | None) -> None:
-    """Refuse standard input for files that are read more than once.
-
-    Raises:
-        ConfigError: A path is "-".
-    """
+    """Refuse standard input for files that are read more than once."""
     for name, path in paths.items():
         if path == "-":
             raise ConfigError(f"--{name} must be a file: it is read more than once.")
@@ -356,7 +335,9 @@ class TrainOptions:
     @property
     def epsilon(self) -> float:
         """`eps`, or the default of the optimizer."""
-        return usual_epsilon(self.optimizer) if self.eps is None else self.eps
+        # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
+        usual = 1e-6 if self.optimizer in ("bert_adam", "lamb") else 1e-8
+        return usual if self.eps is None else self.eps
 
     @property
     def time_seconds(self) -> float | None:
@@ -376,7 +357,6 @@ class RunOptions:
         seeds: train so many times, with consecutive seeds, and keep the best.
         precision: auto, float32 or bf16.
         device: cpu, cuda, ...; the first GPU when there is one.
-        distributed: under torchrun: ddp (every process holds the model) or fsdp (it is sharded).
         save_every: optimizer steps between saved states, from which --resume continues; after every
             evaluation when not given, 0 for none.
         keep_states: keep the saved states of a finished run; they are several times the model.
@@ -394,7 +374,6 @@ class RunOptions:
     seeds: int = 1
     precision: str = "auto"
     device: str | None = None
-    distributed: str = "ddp"
     save_every: int | None = None
     keep_states: bool = False
     baseline: bool = True
@@ -414,7 +393,6 @@ class RunOptions:
         check_range(self, ("seeds",), "be above zero", lambda value: value > 0)
         check_range(self, ("save_every",), "not be negative", lambda value: value >= 0)
         check_choice("precision", self.precision, PRECISIONS)
-        check_choice("distributed", self.distributed, ("ddp", "fsdp"))
         for name, example in (("license", "apache-2.0"), ("language", "en or en,de")):
             for declared in names_of(getattr(self, name) or ""):
                 if not re.fullmatch(DECLARED[name], declared):
@@ -447,11 +425,7 @@ class FinetuneOptions:
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:
-        """Return the options for flat names; see `from_flat`.
-
-        Raises:
-            ConfigError: A name is unknown or missing, or a value is wrong.
-        """
+        """Return the options for flat names; see `from_flat`."""
         return from_flat(cls, given, required=("task", "model", "out"))
 
 

@@ -6,18 +6,15 @@ corpus are written earlier. Distillation on raw text prepares a run of its own (
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -25,6 +22,7 @@ from filbert.checkpoints.fresh import (
     for_pretraining,
     fresh_checkpoint,
     replaced_model,
+    split_replaced,
 )
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.build import build_corpus
@@ -33,7 +31,6 @@ from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
-from filbert.inference.forward import default_max_tokens
 from filbert.inference.masked_text import measure
 from filbert.losses.student import Student, own_weights
 from filbert.model.precision import Precision
@@ -44,14 +41,14 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import freeze, with_dropout
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.log import RunLog, progress_bar, say
-from filbert.train.loop import Outcome, max_tokens_of, train
-from filbert.train.model_folder import save_pretrained
+from filbert.train.log import progress_bar, say
+from filbert.train.loop import Outcome, Training, max_tokens_of, train
+from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.progress import Phase, Schedule, num_steps
 from filbert.train.provenance import begun, copied, ended, fingerprint
-from filbert.train.run_folder import already_finished, check_out, recorded, settle_precision
+from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
@@ -77,7 +74,7 @@ class TextRun:
         dev: Held-out sequences of the length of the first phase, with masks.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
-        measure: Computes metrics of a model on `dev` with a precision.
+        measure: Computes metrics of the model on `dev` with a precision.
         more: Further entries of run.json.
     """
 
@@ -93,101 +90,80 @@ class TextRun:
     dev: list[Example]
     precision: Precision
     fingerprint: str
-    measure: Callable[[Trainable, Precision], dict[str, float]]
+    measure: Callable[[Precision], dict[str, float]]
     more: dict[str, Any] = field(default_factory=dict)
 
 
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Pre-train on raw text, evaluate on held-out text and save the model.
 
-    Returns:
-        The content of run.json; under torchrun on the first process, {} on the others.
-
-    Raises:
-        InputError, ConfigError, FormatError: Before training begins.
-        RunError: Training cannot continue.
-        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    Returns and raises as `finetune`.
     """
     return run_on_text(options.run, partial(prepare, options))
 
 
 def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> dict[str, Any]:
     """Prepare, train, evaluate and save a run; returns and raises as `pretrain`."""
-    started, clock = datetime.now(timezone.utc), time.perf_counter()
-    with start(options.distributed, options.device) as parallel:
+    clock = time.perf_counter()
+    with start(options.device) as parallel:
         if parallel.is_first:
-            check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
+            check_out(options)
         job = prepare(parallel)
         finished = already_finished(options, job.fingerprint, parallel)
         if finished is not None:
-            return finished if parallel.is_first else {}
+            return finished
         # The evaluation interval does not depend on the length of an epoch.
         steps = num_steps(job.phases[0].loader, job.options.train)
         interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
         schedule = Schedule(job.phases, job.options.train, interval=interval)
-        if not parallel.is_first:
-            _train(job, schedule, parallel, None)
-            return {}
-        # Projections to the width of a teacher are not saved.
-        kept = job.model.model if isinstance(job.model, Student) else job.model
-        run = begun(job, kept, started=started, parallel=parallel)
-        run["data"] = {name: _describe(corpus) for name, corpus in job.corpora.items()}
-        run |= {"fingerprint": job.fingerprint} | job.more
-        _announce(job, schedule, run)
-        with recorded(options.out, run, resume=options.resume) as folder:
-            outcome, metrics = _train(job, schedule, parallel, folder)
-            run |= ended(outcome, metrics, time.perf_counter() - clock)
-            run["tokens"] = outcome.num_tokens
-            generator = job.model.generator if isinstance(job.model, ReplacedTokenModel) else None
-            save_pretrained(
-                folder / "model",
-                own_weights(outcome.weights),
-                job.tokenizer,
-                job.checkpoint,
-                None if generator is None else generator.config,
-                copied(run) | {"family": run["model"]["family"]},
+        run: dict[str, Any] = {}
+        if parallel.is_first:
+            # Projections to the width of a teacher are not saved.
+            kept = job.model.model if isinstance(job.model, Student) else job.model
+            run = begun(job, kept, clock=clock, parallel=parallel)
+            run["data"] = {name: _describe(corpus) for name, corpus in job.corpora.items()}
+            run |= {"fingerprint": job.fingerprint} | job.more
+            _announce(job, schedule, run)
+        with folder_of_all(options, run, parallel) as folder:
+            outcome = train(
+                Training(
+                    model=job.model,
+                    task=job.task,
+                    schedule=schedule,
+                    run=options,
+                    precision=job.precision,
+                    parallel=parallel,
+                    folder=folder,
+                    fingerprint=job.fingerprint,
+                    evaluate=partial(job.measure, job.precision) if job.dev else None,
+                    keep_best=False,
+                )
             )
+            if parallel.is_first:
+                exact = Precision("float32", "final metrics")
+                metrics = {"dev": job.measure(exact)} if job.dev else {}
+                run |= ended(outcome, metrics, clock=clock)
+                run["tokens"] = outcome.num_tokens
+                _save(job, outcome, run, folder / "model")
     return run
 
 
-def _train(
-    job: TextRun, schedule: Schedule, parallel: Parallel, folder: Path | None
-) -> tuple[Outcome, dict[str, dict[str, float]]]:
-    """Train, then compute metrics on held-out text in float32, on the first rank only."""
-    options = job.options.run
-    states = Path(parallel.broadcast(str(folder))) / "state"
-    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
-    whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
-
-    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
-        if whole is not job.model:
-            whole.load_state_dict(weights)
-        return job.measure(whole, job.precision)
-
-    with RunLog(
+def _save(job: TextRun, outcome: Outcome, run: dict[str, Any], folder: Path) -> None:
+    """Write the folder of the model, and of its generator."""
+    weights, generator = own_weights(outcome.weights), None
+    checkpoint = dataclasses.replace(job.checkpoint, tensors=weights)
+    if isinstance(job.model, ReplacedTokenModel):
+        config = job.model.generator.config
+        checkpoint, generator = split_replaced(job.checkpoint, weights, config)
+    provenance = copied(run) | {"family": run["model"]["family"]}
+    save_model(
         folder,
-        tensorboard=options.tensorboard,
-        resume=options.resume,
-        quiet=not parallel.is_first,
-    ) as log:
-        outcome = train(
-            job.model,
-            job.task,
-            schedule=schedule,
-            options=job.options.train,
-            run=options,
-            precision=job.precision,
-            evaluate=evaluate if job.dev else None,
-            log=log,
-            parallel=parallel,
-            keep_best=False,
-            states=states,
-            fingerprint=job.fingerprint,
-        )
-    if not parallel.is_first or not job.dev:
-        return outcome, {}
-    whole.load_state_dict(outcome.weights)
-    return outcome, {"dev": job.measure(whole, Precision("float32", "final metrics"))}
+        checkpoint,
+        job.tokenizer,
+        provenance,
+        kind_of_options=type(job.options),
+        generator=generator,
+    )
 
 
 def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
@@ -206,7 +182,7 @@ def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
         )
     say(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
-        say(f"processes: {run['device']['processes']} ({job.options.run.distributed})")
+        say(f"processes: {run['device']['processes']}")
     if not job.dev:
         say("dev: no held-out text, so nothing but the training loss is measured")
 
@@ -229,11 +205,7 @@ def _describe(corpus: Corpus) -> dict[str, Any]:
 
 
 def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
-    """Read and check everything.
-
-    Raises:
-        InputError, ConfigError, FormatError: An input or an option is wrong.
-    """
+    """Read and check everything."""
     data, train, objective = options.data, options.train, options.objective
     is_replaced = options.model.objective == "replaced"
     task = ReplacedTokens() if is_replaced else Pretraining(pair=objective.pair)
@@ -255,10 +227,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         even = dataclasses.replace(objective, mask_rate=data.dev_mask_rate)
         dev = held_out(corpora["dev"], tokenizer, even, data.dev_rows)
     mark = fingerprint(options, model, {name: one.digest for name, one in corpora.items()})
-
-    def measure_dev(model: Trainable, precision: Precision) -> dict[str, float]:
-        most = default_max_tokens(parallel.device)
-        return measure(model, task, dev, max_tokens=most, precision=precision)
+    model = model.to(parallel.device)
 
     return TextRun(
         command="pretrain",
@@ -268,12 +237,12 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         tokenizer=tokenizer,
         corpora=corpora,
         task=task,
-        model=model.to(parallel.device),
+        model=model,
         phases=phases,
         dev=dev,
         precision=precision,
         fingerprint=mark,
-        measure=measure_dev,
+        measure=lambda precision: measure(model, task, dev, precision=precision),
     )
 
 
@@ -320,11 +289,7 @@ def _phases(
 def held_out(
     corpus: Corpus, tokenizer: Tokenizer, objective: ObjectiveOptions, limit: int
 ) -> list[Example]:
-    """Return held-out sequences with masks that are the same in every evaluation.
-
-    Raises:
-        InputError: No token of the text can be masked.
-    """
+    """Return held-out sequences with masks that are the same in every evaluation."""
     even = dataclasses.replace(objective, mask_rarity=0.0)
     dev = fixed_examples(corpus, tokenizer, even, limit=limit)
     if not any(len(example.target.labels) for example in dev):
@@ -379,11 +344,7 @@ def _read_model(
 
 
 def check_length(max_length: int, **limits: int) -> None:
-    """Check that models can read sequences of this length.
-
-    Raises:
-        ConfigError: A position table is shorter.
-    """
+    """Check that models can read sequences of this length."""
     for name, limit in limits.items():
         if max_length > limit:
             raise ConfigError(
@@ -414,11 +375,7 @@ def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
 
 
 def check_paths(*paths: str) -> None:
-    """Check that files exist.
-
-    Raises:
-        InputError: A file is missing.
-    """
+    """Check that files exist."""
     for path in paths:
         if not Path(path).exists():
             raise InputError(f"{path}: there is no such file. Name a text file or a corpus.")

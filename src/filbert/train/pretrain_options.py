@@ -154,9 +154,5 @@ class PretrainOptions:
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> PretrainOptions:
-        """Return the options for flat names; see `from_flat`.
-
-        Raises:
-            ConfigError: A name is unknown or missing, or a value is wrong.
-        """
+        """Return the options for flat names; see `from_flat`."""
         return from_flat(cls, given, required=("corpus", "out"))

@@ -155,12 +155,7 @@ class Schedule:
         )
 
     def is_due(self, progress: Progress, clock_before: float) -> bool:
-        """Whether dev is to be measured after the step just made.
-
-        Args:
-            progress: after the step.
-            clock_before: the clock before it.
-        """
+        """Whether dev is to be measured after a step that began at `clock_before`."""
         if self.is_over(progress):
             return True
         if self.options.eval_every is not None:

@@ -12,8 +12,9 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,8 @@ _COPIED = (
 )  # fmt: skip
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
-    "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
-    "license", "language", "keep_states", "baseline",
+    "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "license",
+    "language", "keep_states", "baseline",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -51,23 +52,24 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _CARD_CHARACTERS = 2**16
 
 
-def begun(job: Any, model: Trainable, *, started: datetime, parallel: Parallel) -> dict[str, Any]:
+def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> dict[str, Any]:
     """Return the part of run.json that every run has before its first step.
 
     Args:
         job: The run, with `command`, `options`, `source`, `checkpoint`, `tokenizer` and
             `precision`.
         model: The model that will be saved.
-        started: When the run started.
+        clock: `time.perf_counter` when the run started.
         parallel: The group of processes.
     """
     options, checkpoint, tokenizer = job.options, job.checkpoint, job.tokenizer
+    seconds = timedelta(seconds=time.perf_counter() - clock)
     return {
         "filbert": version("filbert"),
         "commit": commit(),
         "command": job.command,
         "name": Path(options.run.out).name,
-        "started": started.isoformat(timespec="seconds"),
+        "started": (datetime.now(timezone.utc) - seconds).isoformat(timespec="seconds"),
         "options": {name: value for name, value in flat(options).items() if value is not None},
         "versions": versions(),
         "device": {
@@ -94,17 +96,11 @@ def begun(job: Any, model: Trainable, *, started: datetime, parallel: Parallel) 
     }
 
 
-def ended(outcome: Outcome, metrics: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the part of run.json that every run has after its last step.
-
-    Args:
-        outcome: The result of training.
-        metrics: By split.
-        seconds: Duration of this process so far.
-    """
+def ended(outcome: Outcome, metrics: dict[str, Any], *, clock: float) -> dict[str, Any]:
+    """Return the part of run.json after the last step of every run; `clock` is as for `begun`."""
     return {
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": outcome.clock_before + seconds,
+        "seconds": outcome.clock_before + time.perf_counter() - clock,
         "status": outcome.status,
         "steps": outcome.steps,
         "training_seconds": outcome.seconds,
@@ -128,11 +124,7 @@ def device_name(device: torch.device) -> str:
 
 
 def copied(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of run.json that is written to filbert.json, without folder names.
-
-    Args:
-        run: The content of run.json after the last step.
-    """
+    """Return the part of a finished run.json that filbert.json has too, without folder names."""
     entries = {key: run[key] for key in _COPIED if key in run}
     entries["options"] = {
         name: portable(value) if name in PATHS else value for name, value in run["options"].items()

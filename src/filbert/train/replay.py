@@ -134,11 +134,7 @@ def replay(
 
 
 def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of a model and the content of its filbert.json.
-
-    Raises:
-        FormatError: The file does not exist or records no run.
-    """
+    """Return the folder of a model and the content of its filbert.json."""
     run_model = Path(name) / "model"
     folder = run_model if (run_model / "filbert.json").is_file() else find_model(name)
     path = folder / "filbert.json"
@@ -172,6 +168,7 @@ def _options(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
         )
     typed = (read_run(folder.absolute().parent) or {}).get("options") or {}
     options |= {name: typed[name] for name in PATHS if name in options and name in typed}
+    options.pop("distributed", None)  # An option of earlier versions.
     options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1}
     if record.get("precision") in PRECISIONS:
         options["precision"] = record["precision"]

@@ -27,13 +27,14 @@ _STATES = (
 _UNFINISHED = re.compile(r"\.run\.json\.[0-9a-f]{12}\.tmp")
 
 
-def check_out(out: Path, *, overwrite: bool, resume: bool = False) -> None:
+def check_out(options: RunOptions) -> None:
     """Refuse an output folder that holds something.
 
     Raises:
         ConfigError: it holds a run and neither `overwrite` nor `resume` is on, or it holds
             something that is no run.
     """
+    out = Path(options.out)
     if not out.exists():
         return
     if not out.is_dir():
@@ -42,7 +43,7 @@ def check_out(out: Path, *, overwrite: bool, resume: bool = False) -> None:
         return
     if not (out / "run.json").is_file():
         raise ConfigError(f"{out} is not empty and holds no run; name a new folder with --out.")
-    if not overwrite and not resume:
+    if not options.overwrite and not options.resume:
         is_done = _is_done(read_run(out))
         kind, way = ("run", "") if is_done else ("unfinished run", "continue it with --resume, ")
         raise ConfigError(
@@ -90,7 +91,7 @@ def settle_precision(options: RunOptions, parallel: Parallel) -> Precision:
 def already_finished(
     options: RunOptions, fingerprint: str, parallel: Parallel
 ) -> dict[str, Any] | None:
-    """With --resume: run.json of this very run where it has come to its end; the same on all ranks.
+    """With --resume: run.json of this very run where it has come to its end; {} on other ranks.
 
     Raises:
         ConfigError: another run has come to its end there.
@@ -103,7 +104,7 @@ def already_finished(
     finished = parallel.broadcast(finished_run(place) if parallel.is_first else None)
     if finished is not None and finished.get("fingerprint") == fingerprint:
         say(f"{out} holds this run, and it is finished; nothing was done.")
-        return finished
+        return finished if parallel.is_first else {}
     if finished is not None:
         raise finished_otherwise(out)
     return None
@@ -118,35 +119,15 @@ def finished_otherwise(out: str) -> ConfigError:
 
 
 @contextmanager
-def recorded(out: str, run: dict[str, Any], *, resume: bool) -> Iterator[Path]:
-    """A run folder whose run.json says how the block came out.
-
-    Args:
-        out: the run folder.
-        run: facts before the first step; the block adds those of the end, with the status.
-        resume: as for `run_folder`.
-    """
-    with run_folder(Path(out).absolute(), resume=resume) as folder:
-        write_json(folder / "run.json", run | {"status": "running"})
-        try:
-            yield folder
-        except BaseException as error:
-            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            write_json(folder / "run.json", run | {"status": stopped})
-            raise
-        write_json(folder / "run.json", run)
-
-
-@contextmanager
 def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
-    """The folder of `recorded`, made by the first rank, on all ranks.
+    """The run folder on all ranks; its run.json says how the block came out.
 
     The saved states of a finished run are removed, unless `run.keep_states`.
 
     Args:
         run: Its path, and whether an interrupted run goes on.
-        facts: As for `recorded`.
-        parallel: The group of processes.
+        facts: Content of run.json before the first step; the block adds that of the end.
+        parallel: The group of processes; the first one makes the folder.
 
     Raises:
         ConfigError: The disk has too little space for the files of the run.
@@ -154,11 +135,19 @@ def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) ->
     if not parallel.is_first:
         yield Path(parallel.broadcast(None))
         return
-    _check_space(Path(run.out), facts["model"], saves=run.save_every != 0)
-    with recorded(run.out, facts, resume=run.resume) as folder:
-        yield Path(parallel.broadcast(str(folder)))
+    out = Path(run.out).absolute()
+    _check_space(out, facts["model"], saves=run.save_every != 0)
+    with run_folder(out, resume=run.resume) as folder:
+        write_json(folder / "run.json", facts | {"status": "running"})
+        try:
+            yield Path(parallel.broadcast(str(folder)))
+        except BaseException as error:
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            write_json(folder / "run.json", facts | {"status": stopped})
+            raise
+        write_json(folder / "run.json", facts)
     if not run.keep_states:
-        shutil.rmtree(Path(run.out) / "state", ignore_errors=True)
+        shutil.rmtree(out / "state", ignore_errors=True)
 
 
 def _check_space(out: Path, model: Mapping[str, Any], *, saves: bool) -> None:
@@ -166,7 +155,7 @@ def _check_space(out: Path, model: Mapping[str, Any], *, saves: bool) -> None:
     # float32; a state has the trained weights, the best ones, and two moments of each.
     states = 4 * model["trained"] if saves else 0
     needed = 4 * (model["parameters"] + states)
-    folder = next(path for path in out.absolute().parents if path.exists())
+    folder = next(path for path in out.parents if path.exists())
     free = shutil.disk_usage(folder).free
     if free < needed:
         hint = ", or save no states with --save-every 0" if saves else ""

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 
-from filbert.errors import ConfigError, did_you_mean, printable
+from filbert.errors import ConfigError, printable
 
 # (t, T, W, peak) -> rate; t in [0, T), W in [0, T). The peak is a parameter, because
 # (peak * t) / W and peak * (t / W) differ in their last bits.
@@ -31,16 +31,13 @@ def rate_at_step(schedule: str, step: int, *, steps: int, warmup: float, peak: f
         steps: Number of steps of the run.
         warmup: Share of the steps over which the rate rises, rounded down to whole steps.
         peak: The highest rate.
-
-    Raises:
-        ConfigError: There is no such schedule.
     """
-    return _curve(schedule)(step, steps, int(warmup * steps), peak)
+    return SCHEDULES[schedule](step, steps, int(warmup * steps), peak)
 
 
 def rate_at_fraction(schedule: str, fraction: float, *, warmup: float, peak: float) -> float:
     """Return the learning rate after `fraction` of the run's time, in [0, 1); else as above."""
-    return _curve(schedule)(fraction, 1.0, warmup, peak)
+    return SCHEDULES[schedule](fraction, 1.0, warmup, peak)
 
 
 def parse_time(text: str) -> float:
@@ -106,10 +103,3 @@ SCHEDULES: dict[str, Curve] = {
     "trapezoid": _trapezoid,
     "constant": _constant,
 }
-
-
-def _curve(schedule: str) -> Curve:
-    if schedule in SCHEDULES:
-        return SCHEDULES[schedule]
-    hint = did_you_mean(schedule, SCHEDULES)
-    raise ConfigError(f"schedule is {schedule!r}; it must be one of {list(SCHEDULES)}.{hint}")

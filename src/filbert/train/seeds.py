@@ -71,7 +71,7 @@ def _repeated(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(f"--{kind} trains one run after the other; start it without torchrun.")
     out, resume = Path(options.run.out).absolute(), options.run.resume
-    check_out(out, overwrite=options.run.overwrite, resume=resume)
+    check_out(options.run)
     done = finished_run(out) if resume else None
     if done is not None:
         several = done.get(kind) or {}

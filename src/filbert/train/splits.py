@@ -82,11 +82,7 @@ def with_columns(options: FinetuneOptions) -> FinetuneOptions:
 
 
 def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], Division | None]:
-    """The rows of train, dev and test, the task with the labels of train, and how rows were split.
-
-    Raises:
-        InputError, ConfigError: a row or an option is wrong.
-    """
+    """Return the task with the labels of train, the rows of each part, and how they were split."""
     data = options.data
     task = task_class(options.task.name).from_options(options.task.options, data.columns)
     source = list(read_task_rows(task, data.source, data.columns))
@@ -234,11 +230,7 @@ def tokenise(
 
 
 def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
-    """Return what `filbert check` calls errors and warnings, for the rows of a run.
-
-    Returns:
-        One dict per finding: level, kind, message, count and the first places.
-    """
+    """Return what `filbert check` calls errors and warnings about the rows of a run."""
     files = {name: (split.path, split.rows) for name, split in splits.items()}
     report = check_rows(files, row_check(task))
     return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
@@ -267,11 +259,7 @@ def token_lines(
 ) -> list[str]:
     """Describe truncated texts and, if they are many, unknown tokens; one line each.
 
-    Args:
-        data: Facts of each part, as in run.json.
-        splits: The same parts.
-        unk_id: Of the tokenizer; None if it has no unknown tokens.
-        rule: How long texts are cut, see `--on-overflow`.
+    `data` has the facts of each part, as in run.json, and `rule` says how long texts are cut.
     """
     cut = {name: facts for name, facts in data.items() if facts["truncated"]}
     lines = []

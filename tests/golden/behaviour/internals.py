@@ -140,7 +140,7 @@ def gradient(folder: Path, rows: Path, micro_batches: int) -> dict[str, np.ndarr
     task = predictor.task
     read = list(read_task_rows(task, rows, ColumnNames()))
     examples = task.examples(read, predictor.tokenizer, max_length=64, with_targets=True)
-    with start("ddp", device="cpu") as parallel:
+    with start("cpu") as parallel:
         mine = examples[parallel.rank :: parallel.world]
         size = -(-len(mine) // micro_batches)
         wrapped = parallel.wrap(model)
