@@ -206,10 +206,6 @@ class DistillKeywords(TypedDict, total=False):
     choice_columns: str | Iterable[Any] | None
     separator: str | None
     encoding: str | None
-    augment_with: PathLike | None
-    augment_copies: int
-    augment_rate: float
-    augment_candidates: int
     masking: str
     mask_rate: float
     mask_style: str

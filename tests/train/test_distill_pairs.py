@@ -5,39 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from filbert.checkpoints import huggingface
-from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.opening import read_tokenizer
 from filbert.errors import ConfigError, InputError
-from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
-from filbert.train.augment import replaceable
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import changed
-
-
-def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, masked_lm):
-    given = taught("classification", tmp_path)
-    short = tmp_path / "short.jsonl"
-    short.write_text("".join(Path(given.data.train).read_text().splitlines(True)[:24]))
-    runs = [
-        distill(
-            taught(
-                "classification", tmp_path / str(number), augment_with=masked_lm, augment_copies=2,
-                augment_candidates=3, steps=1, seed=seed, train=str(short), alpha=0.0,
-            )
-        )
-        for number, seed in enumerate((1, 1, 2))
-    ]  # fmt: skip
-    assert 24 < runs[0]["extra_rows"] <= 48
-    assert runs[0]["fingerprint"] == runs[1]["fingerprint"] != runs[2]["fingerprint"]
-    with pytest.raises(ConfigError, match="rows of tagging"):
-        distill(taught("tagging", tmp_path / "t", augment_with=masked_lm, alpha=0.0))
 
 
 @pytest.mark.parametrize(
@@ -62,14 +40,6 @@ def test_what_does_not_go_together_is_refused_before_training(
     with pytest.raises(ConfigError, match=said):
         distill(taught(task, tmp_path / "x", **chosen))
     assert not (tmp_path / "x").exists()
-
-
-def test_no_word_is_replaced_by_what_the_model_reads_as_the_same(masked_lm):
-    places = replaceable("GOOD film", Predictor.load(masked_lm, device="cpu"), 99)
-    ((start, end, upper), (_, _, other)) = places
-    assert (start, end) == (0, 4)
-    assert "good" not in upper and "film" not in other
-    assert {"film"} <= set(upper) and {"good"} <= set(other)
 
 
 def test_a_teacher_for_another_task_is_refused(taught, tmp_path):
@@ -101,7 +71,6 @@ def test_labels_that_the_teacher_does_not_know_are_named(taught, tmp_path):
         ({"train": "a.csv", "alpha": 1.5}, "from 0 to 1"),
         ({"train": "a.csv", "temperature": 0.0}, "above zero"),
         ({"train": "a.csv", "method": "tinybert", "layer_map": "1-3"}, "such as 1,3,5"),
-        ({"train": "a.csv", "augment_with": "b"}, "give --alpha 0"),
         ({"train": "a.csv", "patience": 2}, "need dev rows"),
         ({"train": "a.csv", "seeds": 3}, "not for distillation"),
         ({"train": "-"}, "must be a file"),
@@ -135,13 +104,3 @@ def wide(taught, tmp_path_factory):
             tokenizer.save(place / name)
         found[name] = str(place / name)
     return found
-
-
-@pytest.fixture(scope="module")
-def masked_lm(wide, tmp_path_factory):
-    """The model without a task, with a head that fills masks."""
-    folder = tmp_path_factory.mktemp("masked") / "model"
-    torch.manual_seed(0)
-    huggingface.write(with_new_head(read_checkpoint(Path(wide["MODEL"])), "masked_lm"), folder)
-    read_tokenizer(Path(wide["MODEL"])).save(folder)
-    return str(folder)

@@ -271,8 +271,7 @@ def _trained(run: ContestantRun) -> TrainedContestant:
         options = changed(FinetuneOptions.from_keywords(run.options | given), labels=run.labels)
         facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
-    parts = ("training_seconds", "train_tokenise_seconds", "features_seconds",
-             "augment_seconds")  # fmt: skip
+    parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
     return TrainedContestant(facts, predictor.predict_rows, run.folder / "model", seconds)
 

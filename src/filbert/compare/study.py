@@ -338,7 +338,7 @@ def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
     }
     files = {
         f"{name}: {relative}": _digest(path.absolute(), path.stat().st_mtime_ns)
-        for name in ("vectors", "model", "student", "augment_with")
+        for name in ("vectors", "model", "student")
         for relative, path in _files_of(one.options.get(name)).items()
     }
     if files:

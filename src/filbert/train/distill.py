@@ -6,8 +6,6 @@ It is a fine-tuning run with another objective. Everything is checked before any
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.examples import Example, collate
+from filbert.data.examples import collate
 from filbert.data.labels import listed
 from filbert.data.loader import Loader
 from filbert.data.records import Row
@@ -41,19 +39,18 @@ from filbert.tasks.distillation import (
 )
 from filbert.tasks.rows import read_task_rows, row_labels
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.augment import augmented_rows
 from filbert.train.base_model import build, freeze, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
-from filbert.train.finetune import Prepared, announce, learn, measure, opening, save
+from filbert.train.finetune import Prepared, announce, learn, measure, new_loader, opening, save
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, max_tokens_of, train
+from filbert.train.loop import Outcome, Training, train
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
-from filbert.train.splits import tokenise, tokenise_splits
+from filbert.train.splits import tokenise_splits
 from filbert.train.state import digest_of
 
 # Entries of a task that `calibrate` sets; the student is calibrated on its own dev rows.
@@ -69,7 +66,7 @@ class _Pair(NamedTuple):
         teacher: The fine-tuned model to learn from.
         prepared: The run as the functions of `finetune` read it; its model is the student.
         layer_losses: Comparisons of hidden layers; () if only outputs are compared.
-        loader: Batches of the training rows and of those that were made out of them.
+        loader: Batches of the training rows.
     """
 
     options: DistillOptions
@@ -139,19 +136,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         )
     rows = _read_rows(options, task)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
-    examples, digests = splits["train"].examples, {n: one.digest for n, one in splits.items()}
-    if options.augment.augment_with is not None:
-        clock, cpu = time.perf_counter(), time.process_time()
-        extra = augmented_rows(
-            rows["train"], task, options.augment, seed=options.run.seed, device=device
-        )
-        path = splits["train"].path
-        added = tokenise("extra", path, extra, task, tokenizer, max_length, labelled=False)
-        examples = _joined(examples, added.examples)
-        texts = json.dumps([row.values for row in extra], default=str)
-        digests["extra"] = hashlib.sha256(texts.encode()).hexdigest()
-        took["augment_seconds"] = time.perf_counter() - clock
-        took["training_cpu_seconds"] += time.process_time() - cpu
+    digests = {name: split.digest for name, split in splits.items()}
     assert teacher.checkpoint is not None
     digests["teacher"] = digest_of(teacher.checkpoint.tensors)
     prepared = Prepared(
@@ -168,13 +153,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         fingerprint=fingerprint(options, model, digests),
         took=took,
     )
-    loader = Loader(
-        examples,
-        batch_size=options.train.rows_per_step,
-        max_tokens=max_tokens_of(options.train, device),
-        seed=options.run.seed,
-    )
-    return _Pair(options, parallel, teacher, prepared, layer_losses, loader)
+    return _Pair(options, parallel, teacher, prepared, layer_losses, new_loader(prepared))
 
 
 def _load_student(
@@ -289,12 +268,6 @@ def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
     return rows
 
 
-def _joined(first: list[Example], second: list[Example]) -> list[Example]:
-    """Join two lists of examples; row numbers of the second continue those of the first."""
-    num_rows = first[-1].row + 1
-    return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]
-
-
 # Training
 
 
@@ -407,7 +380,6 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
         # Pairs of student and teacher layers, by the kind of comparison.
         "layer_map": {loss.kind: loss.layers for loss in pair.layer_losses},
         "student": _describe(chosen.student or "layers of the teacher", pair.prepared.model),
-        "extra_rows": len(pair.loader.rows) - len(splits["train"].rows),
         "baselines": [row],
     }
 

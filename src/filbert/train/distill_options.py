@@ -58,7 +58,7 @@ _METHODS = {
 }  # fmt: skip
 # Options that would be ignored by the other source in silence.
 _ONE_SOURCE = {
-    _ROWS: ("test", "student", "augment_with"),
+    _ROWS: ("test", "student"),
     _TEXT: ("layers", "hidden_size", "heads", "intermediate_size"),
 }
 
@@ -214,35 +214,12 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentOptions:
-    """Rows without labels that are made out of the training rows.
-
-    Attributes:
-        augment_with: model that fills masks, to make such rows; alpha must be 0.
-        augment_copies: so many out of each row.
-        augment_rate: chance of a word to be replaced.
-        augment_candidates: so many of the likeliest words are drawn from.
-    """
-
-    augment_with: str | None = None
-    augment_copies: int = 20
-    augment_rate: float = 0.4
-    augment_candidates: int = 15
-
-    def __post_init__(self) -> None:
-        counts = ("augment_copies", "augment_candidates")
-        check_range(self, counts, "be above zero", lambda value: value > 0)
-        check_range(self, ("augment_rate",), "be between 0 and 1", lambda value: 0 < value < 1)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DistillOptions:
     """A whole distillation, from labelled rows or from raw text."""
 
     model: StudentOptions
     loss: LossOptions = LossOptions()
     data: SourceOptions
-    augment: AugmentOptions = AugmentOptions()
     masks: MaskOptions = MaskOptions()
     train: TrainOptions = TrainOptions(batch_size=32, lr=5e-5, layer_decay=1.0, epochs=3.0)
     run: RunOptions = RunOptions()
@@ -274,8 +251,6 @@ class DistillOptions:
             )
         if self.run.seeds != 1:
             raise ConfigError("seeds: not for distillation; leave it out.")
-        if self.augment.augment_with is not None and self.loss.hard_share:
-            raise ConfigError("Augmented rows have no labels to learn; give --alpha 0.")
         if self.from_text:
             self.objective.check()
 

@@ -28,7 +28,7 @@ NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
     "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
-    "student", "augment_with",
+    "student",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}

@@ -201,18 +201,12 @@ def _groups_of_column(rows: Sequence[Row], data: DataOptions) -> np.ndarray:
     )
 
 
-def tokenise(
-    name: str,
-    path: str,
-    rows: list[Row],
-    task: Task,
-    tokenizer: Tokenizer,
-    max_length: int,
-    *,
-    labelled: bool = True,
+def _tokenised(
+    name: str, rows: list[Row], task: Task, tokenizer: Tokenizer, max_length: int
 ) -> Split:
-    """Check every label, if there are any, and tokenise every text."""
-    gold = [task.gold(row) for row in rows] if labelled else []
+    """Check every label and tokenise every text."""
+    path = rows[0].path
+    gold = [task.gold(row) for row in rows]
     examples: list[Example] = []
     start = 0
 
@@ -222,7 +216,7 @@ def tokenise(
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
         for chunk in chunks(rows, size_of):
-            made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=labelled)
+            made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             start += len(chunk)
             bar.update(shown, advance=len(chunk))
@@ -300,7 +294,7 @@ def tokenise_splits(
     clock = time.perf_counter()
     for name, part in rows.items():
         started, cpu = time.perf_counter(), time.process_time()
-        splits[name] = tokenise(name, part[0].path, part, task, tokenizer, max_length)
+        splits[name] = _tokenised(name, part, task, tokenizer, max_length)
         if name == "train":
             took["train_tokenise_seconds"] = time.perf_counter() - started
             took["training_cpu_seconds"] = time.process_time() - cpu
