@@ -123,8 +123,6 @@ class PretrainKeywords(TypedDict, total=False):
     second_length: int | None
     second_share: float
     second_batch_size: int | None
-    batch_start: int | None
-    batch_warmup: int
     batch_size: int | None
     max_tokens: int | None
     lr: float | None

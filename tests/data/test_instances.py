@@ -155,19 +155,6 @@ def test_steps_follow_each_other_without_gap_over_the_end_of_an_epoch(corpus, ti
     assert sorted(map(content, wanted)) == sorted(contents(loader.rows_of(last)))
 
 
-def test_rows_per_step_grow_in_a_line_while_the_warm_up_rows_are_consumed(corpus, tiny):
-    loader = loader_of(corpus, tiny, batch_size=20, batch_start=4, batch_warmup=80)
-    sizes = [len(loader.rows_of(step)) for step in range(14)]
-    position = 0
-    for size in sizes:
-        assert size == (4 + 16 * position // 80 if position < 80 else 20)
-        position += size
-    assert sizes == sorted(sizes) and sizes[0] == 4 and sizes[-1] == 20
-    assert loader.begin_of(14) == sum(sizes)
-    assert loader.epochs_at(14) == sum(sizes) / loader.num_rows
-    assert len(loader_of(corpus, tiny, batch_start=4).rows_of(0)) == 16, "no rows, no warm-up"
-
-
 def test_fixed_examples_are_the_same_in_every_call_and_spread_over_the_corpus(corpus, tiny):
     whole = [content(e) for e in fixed_examples(corpus, tiny, OBJECTIVES[1])]
     assert whole == [content(e) for e in fixed_examples(corpus, tiny, OBJECTIVES[1])]

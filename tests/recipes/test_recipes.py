@@ -181,8 +181,6 @@ def smaller(recipe: dict[str, Any], shared_data: Path, tiny_model: Path) -> dict
         flags["embedding_size"] = 16
     if "second_length" in recipe:
         flags |= {"second_length": 64, "second_share": 0.34, "second_batch_size": 4}
-    if "batch_start" in recipe:
-        flags |= {"batch_start": 2, "batch_warmup": 8}
     if "time" in recipe:
         flags["time"] = "1s"
     return flags

@@ -162,17 +162,3 @@ def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp
     assert settle_precision(replace(resumed, out=str(tmp_path / "elsewhere")), alone) == other
     asked = replace(resumed, precision=other.name)
     assert settle_precision(asked, alone) == other
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"batch_start": 2}, "go together"),
-        ({"batch_warmup": 9}, "go together"),
-        ({"batch_start": 2, "batch_warmup": -5}, "batch_warmup is -5; it must be zero or above"),
-        ({"batch_start": 300, "batch_warmup": 9}, "from 1 to 256"),
-    ],
-)
-def test_a_batch_that_grows_needs_its_first_size_and_its_rows(given, message):
-    with pytest.raises(ConfigError, match=message):
-        PretrainOptions.from_keywords({"corpus": "a.txt", "out": "x"} | given)

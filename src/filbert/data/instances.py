@@ -331,9 +331,7 @@ class Instances:
 class PretrainLoader:
     """Pre-training rows by step; implements `data.loader.Batches`.
 
-    Every epoch has an order of its own; a step may begin in one epoch and end in the next. While
-    the first `batch_warmup` rows are consumed, the rows per step grow linearly from `batch_start`
-    to `batch_size`.
+    Every epoch has an order of its own; a step may begin in one epoch and end in the next.
 
     Args:
         corpus: The text, as tokens.
@@ -342,8 +340,6 @@ class PretrainLoader:
         batch_size: Rows per optimiser step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be changed between steps.
         seed: Of plans, masks and shuffles.
-        batch_start: Rows of the first step.
-        batch_warmup: Rows over which the batch grows.
 
     Raises:
         ConfigError: Impossible options.
@@ -359,21 +355,11 @@ class PretrainLoader:
         batch_size: int,
         max_tokens: int,
         seed: int,
-        batch_start: int | None = None,
-        batch_warmup: int = 0,
     ) -> None:
         self.instances = Instances(corpus, tokenizer, options, seed)
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.num_rows = self.instances.num_rows
-        start = batch_size if batch_start is None else batch_start
-        if not 1 <= start <= batch_size:
-            raise ConfigError(f"batch_start is {start}; it must be from 1 to {batch_size}.")
-        # The first row of every step of the warm-up, and of the step after it.
-        self._begins = [0]
-        while self._begins[-1] < batch_warmup and start < batch_size:
-            here = self._begins[-1]
-            self._begins.append(here + start + (batch_size - start) * here // batch_warmup)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -382,31 +368,20 @@ class PretrainLoader:
 
     def steps_for(self, epochs: float) -> int:
         """Return the least number of steps that read the rows so many times."""
-        wanted = math.ceil(epochs * self.num_rows - 1e-9)
-        warm = len(self._begins) - 1
-        if wanted <= self._begins[warm]:
-            return bisect_left(self._begins, wanted)
-        return warm - (self._begins[warm] - wanted) // self.batch_size
+        return -(-math.ceil(epochs * self.num_rows - 1e-9) // self.batch_size)
 
     def epochs_at(self, step: int) -> float:
         """Return how often every row was read before step `step` (from 0)."""
-        return self.begin_of(step) / self.num_rows
+        return step * self.batch_size / self.num_rows
 
     @cached_property
     def stand_in(self) -> list[Example]:
         """One row, for a rank without rows."""
         return self.instances.examples(0, np.zeros(1, dtype=np.int64))
 
-    def begin_of(self, step: int) -> int:
-        """Return the number of rows before step `step` (from 0)."""
-        warm = len(self._begins) - 1
-        if step <= warm:
-            return self._begins[step]
-        return self._begins[warm] + (step - warm) * self.batch_size
-
     def _chosen(self, step: int) -> list[tuple[int, int, int]]:
         """Return (tokens, row, version) of every row of a step, shortest first."""
-        here, end = self.begin_of(step), self.begin_of(step + 1)
+        here, end = step * self.batch_size, (step + 1) * self.batch_size
         chosen: list[tuple[int, int, int]] = []
         while here < end:
             epoch, inside = divmod(here, self.num_rows)

@@ -262,8 +262,6 @@ def _phases(
         batch_size=train.rows_per_step,
         max_tokens=max_tokens,
         seed=options.run.seed,
-        batch_start=phases.batch_start,
-        batch_warmup=phases.batch_warmup,
     )
     if phases.second_length is None:
         return [Phase(first)]

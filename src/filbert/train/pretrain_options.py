@@ -91,33 +91,26 @@ class TextOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseOptions:
-    """A second phase with longer sequences, and a batch that grows.
+    """A second phase with longer sequences.
 
     Attributes:
         second_length: sequences of the second phase; no second phase when not given.
         second_share: of the run that the second phase takes.
         second_batch_size: rows per step there; as many tokens as before when not given.
-        batch_start: rows of the first step, where the batch grows.
-        batch_warmup: rows over which it grows to `batch_size`.
     """
 
     second_length: int | None = None
     second_share: float = 0.1
     second_batch_size: int | None = None
-    batch_start: int | None = None
-    batch_warmup: int = 0
 
     def __post_init__(self) -> None:
-        counts = ("second_length", "second_batch_size", "batch_start")
+        counts = ("second_length", "second_batch_size")
         check_range(self, counts, "be above zero", lambda value: value > 0)
         check_range(self, ("second_share",), "be in (0, 1)", lambda value: 0 < value < 1)
-        check_range(self, ("batch_warmup",), "be zero or above", lambda value: value >= 0)
         if self.second_batch_size is not None and self.second_length is None:
             raise ConfigError(
                 "second_batch_size is of a second phase; give its second_length too, or neither."
             )
-        if (self.batch_start is None) != (self.batch_warmup == 0):
-            raise ConfigError("batch_start and batch_warmup go together; give both or neither.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +131,6 @@ class PretrainOptions:
         if self.model.objective == "replaced" and self.objective.pair != "none":
             raise ConfigError(
                 f"pair is {self.objective.pair!r}; replaced-token detection has no pair objective."
-            )
-        start = self.phases.batch_start
-        if start is not None and start > self.train.rows_per_step:
-            raise ConfigError(
-                f"batch_start is {start}; it must be from 1 to {self.train.rows_per_step}."
             )
         if self.run.seeds != 1:
             raise ConfigError("seeds is for fine-tuning; leave it out.")

@@ -27,6 +27,8 @@ from filbert.train.run_folder import read_run
 
 # Tolerance if the machine, the libraries, the data or the number of threads differ.
 LOOSE = 1e-3
+# Options of earlier versions that had no effect where they were not given.
+_EARLIER = ("distributed", "batch_warmup")
 
 
 class Compared(NamedTuple):
@@ -168,7 +170,8 @@ def _options(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
         )
     typed = (read_run(folder.absolute().parent) or {}).get("options") or {}
     options |= {name: typed[name] for name in PATHS if name in options and name in typed}
-    options.pop("distributed", None)  # An option of earlier versions.
+    for name in _EARLIER:
+        options.pop(name, None)
     options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1}
     if record.get("precision") in PRECISIONS:
         options["precision"] = record["precision"]
