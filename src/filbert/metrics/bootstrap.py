@@ -16,7 +16,6 @@ skewness, which matters with few positives and near the ends of the scale: docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -125,8 +124,7 @@ def paired_differences(
     return {name: difference(a, b) for name, a, b in pairs}
 
 
-@dataclass(frozen=True, slots=True)
-class McNemar:
+class McNemar(NamedTuple):
     """Rows that only one of two models got right, and the p-value of that division."""
 
     p: float
@@ -169,66 +167,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in corrected]
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedCuts:
-    """Counts above each cut at the score of a positive row, the highest first.
-
-    Cuts at the scores of negative rows alone are left out: no area and no best precision depends on
-    them.
-
-    Attributes:
-        new_hits: Positives with exactly this score, int64 (K, B).
-        hits: Positives with this score or a higher one, int64 (K, B).
-        misses_above: Negatives with a higher score, int64 (K, B).
-        misses: Negatives with this score or a higher one, int64 (K, B).
-        num_positives: int64 (B,).
-        num_negatives: int64 (B,).
-    """
-
-    new_hits: np.ndarray
-    hits: np.ndarray
-    misses_above: np.ndarray
-    misses: np.ndarray
-    num_positives: np.ndarray
-    num_negatives: np.ndarray
-
-    @property
-    def _precision(self) -> np.ndarray:
-        return _divided(self.hits, self.hits + self.misses, empty=0.0)
-
-    def roc_auc(self) -> np.ndarray:
-        """Compute `ranking.roc_auc` of each resample, float64 (B,)."""
-        ahead = 2 * self.num_negatives - self.misses_above - self.misses
-        # Integers until the last division.
-        twice_area = (self.new_hits * ahead).sum(0)
-        return _divided(twice_area, 2 * self.num_positives * self.num_negatives)
-
-    def pr_auc(self) -> np.ndarray:
-        """Compute `ranking.pr_auc` of each resample, float64 (B,)."""
-        area = _divided((self.new_hits * self._precision).sum(0), self.num_positives)
-        return np.where(self.num_negatives > 0, area, np.nan)
-
-    def precision_at_recalls(self, recalls: Sequence[float]) -> np.ndarray:
-        """Compute the highest precision of any cut with at least each recall, (recalls, B).
-
-        The cut is chosen on these very rows, so it compares rankings and promises nothing for new
-        rows. NaN without positive rows.
-        """
-        found = np.full((len(recalls), len(self.num_positives)), np.nan)
-        if len(self.hits):
-            # best[k]: highest precision of cut k and all below it, which have at least its recall.
-            best = np.maximum.accumulate(self._precision[::-1])[::-1]
-            columns = np.arange(best.shape[1])
-            for row, recall in enumerate(recalls):
-                # 0.8 * 10 may be 8.000000000000002, which must not require 9 hits.
-                least = np.ceil(recall * self.num_positives - 1e-9).astype(np.int64)
-                first = (self.hits < np.maximum(least, 1)).sum(0)
-                found[row] = best[np.minimum(first, len(best) - 1), columns]
-        return np.where(self.num_positives > 0, found, np.nan)
-
-
 class RankedRows:
-    """Rows sorted by score, ready for weights."""
+    """Rows sorted by score, for areas and precisions of any weights.
+
+    Cuts are at the scores of positive rows: no area and no best precision depends on others.
+    """
 
     def __init__(self, is_positive: np.ndarray, scores: np.ndarray) -> None:
         """Sort rows; gold as bool (N,), scores as float (N,)."""
@@ -246,21 +189,42 @@ class RankedRows:
         self._above = np.searchsorted(against, falling[self._last], side="left")
         self._upto = np.searchsorted(against, falling[self._last], side="right")
 
-    def cuts(self, weights: np.ndarray) -> WeightedCuts:
-        """Return the cuts of each resample; weights int (N, B)."""
+    def areas(self, weights: np.ndarray, recalls: Sequence[float] = ()) -> np.ndarray:
+        """Compute `ranking.roc_auc`, `ranking.pr_auc` and precisions, float64 (2 + recalls, B).
+
+        A precision is the highest of any cut with at least a recall. The cut is chosen on these
+        very rows, so it compares rankings and promises nothing for new rows. Values that are not
+        defined are NaN.
+
+        Args:
+            weights: int (N, B).
+            recalls: From 0 to 1.
+        """
         hits = np.cumsum(weights[self._hits], axis=0, dtype=np.int64)
         misses = np.zeros((len(self._misses) + 1, weights.shape[1]), dtype=np.int64)
         np.cumsum(weights[self._misses], axis=0, out=misses[1:])
-        num_positives = hits[-1] if len(hits) else misses[0]
+        num_positives, num_negatives = hits[-1] if len(hits) else misses[0], misses[-1]
+        # (K, B): positives at or above each cut, those exactly at it, negatives above and up to it.
         hits = hits[self._last]
-        return WeightedCuts(
-            np.diff(hits, axis=0, prepend=0),
-            hits,
-            misses[self._above],
-            misses[self._upto],
-            num_positives,
-            misses[-1],
-        )
+        new_hits = np.diff(hits, axis=0, prepend=0)
+        above, upto = misses[self._above], misses[self._upto]
+        precision = _divided(hits, hits + upto, empty=0.0)
+        # Integers until the last division.
+        twice_area = (new_hits * (2 * num_negatives - above - upto)).sum(0)
+        found = np.full((2 + len(recalls), weights.shape[1]), np.nan)
+        found[0] = _divided(twice_area, 2 * num_positives * num_negatives)
+        found[1] = _divided((new_hits * precision).sum(0), num_positives)
+        found[1, num_negatives == 0] = np.nan
+        if len(hits):
+            # best[k]: highest precision of cut k and all below it, which have at least its recall.
+            best = np.maximum.accumulate(precision[::-1])[::-1]
+            for row, recall in enumerate(recalls, 2):
+                # 0.8 * 10 may be 8.000000000000002, which must not require 9 hits.
+                least = np.ceil(recall * num_positives - 1e-9).astype(np.int64)
+                first = (hits < np.maximum(least, 1)).sum(0)
+                found[row] = best[np.minimum(first, len(best) - 1), np.arange(best.shape[1])]
+        found[2:, num_positives == 0] = np.nan
+        return found
 
 
 class CalledRows:
@@ -327,15 +291,9 @@ def binary_form(
     at = dict(recalls or {})
 
     def of(weights: np.ndarray) -> np.ndarray:
-        cuts, confusion = ranked.cuts(weights), decided.confusion(weights)
-        return np.vstack(
-            [
-                cuts.roc_auc(),
-                cuts.pr_auc(),
-                *(rate_of(confusion, rate) for rate in rates),
-                cuts.precision_at_recalls(list(at.values())),
-            ]
-        )
+        confusion = decided.confusion(weights)
+        areas = ranked.areas(weights, list(at.values()))
+        return np.vstack([areas[:2], *(rate_of(confusion, rate) for rate in rates), areas[2:]])
 
     return Form(("roc_auc", "pr_auc", *rates, *at), of)
 

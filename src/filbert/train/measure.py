@@ -271,8 +271,7 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
 
 def _mean_areas(ranked: Sequence[RankedRows]) -> Form:
     def of(weights: np.ndarray) -> np.ndarray:
-        cuts = [one.cuts(weights) for one in ranked]
-        areas = np.stack([[one.roc_auc() for one in cuts], [one.pr_auc() for one in cuts]])
+        areas = np.stack([one.areas(weights) for one in ranked], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
             return np.asarray(np.nanmean(areas, axis=1))
