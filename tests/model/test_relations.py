@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+from typing import Any
 
 import pytest
 import torch
@@ -11,25 +12,20 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from filbert.batch import PackedBatch, pack
+from filbert.batch import pack
 from filbert.losses import distillation
-from filbert.losses.distillation import (
-    FULL,
-    AttentionMask,
-    relation_divergence,
-    score_error,
-    split_heads,
-)
+from filbert.losses.distillation import relation_divergence, score_error, split_heads
+from filbert.model.attention import AttentionPlan
 
 # Sums of some thousand float32 numbers in another order.
 CLOSE = 1e-5
 # 20 and 21 share a product, with one place of padding.
 LENGTHS = (3, 7, 7, 20, 21)
-MASKS = [FULL, AttentionMask(causal=True), AttentionMask(reach=2)]
+MASKS = [{}, {"causal": True}, {"reach": 2}]
 
 
-def batch_of(lengths: tuple[int, ...]) -> PackedBatch:
-    return pack([[0] * n for n in lengths])
+def plan_of(lengths: tuple[int, ...], **mask: Any) -> AttentionPlan:
+    return AttentionPlan(pack([[0] * n for n in lengths]), **mask)
 
 
 def drawn(lengths: tuple[int, ...], parts: int, heads: int, size: int, seed: int) -> Tensor:
@@ -37,7 +33,7 @@ def drawn(lengths: tuple[int, ...], parts: int, heads: int, size: int, seed: int
     return torch.randn(sum(lengths), parts, heads, size)
 
 
-def plainly(student: Tensor, teacher: Tensor, lengths, mask: AttentionMask, kind: str) -> Tensor:
+def plainly(student: Tensor, teacher: Tensor, lengths, plan: AttentionPlan, kind: str) -> Tensor:
     """Every head and token by itself, as the papers' formulas say."""
     total, borders = torch.zeros(()), list(accumulate(lengths, initial=0))
     for start, end in zip(borders, borders[1:], strict=False):
@@ -52,8 +48,8 @@ def plainly(student: Tensor, teacher: Tensor, lengths, mask: AttentionMask, kind
                     seen = [
                         j
                         for j in range(end - start)
-                        if (mask.reach is None or abs(i - j) <= mask.reach)
-                        and not (mask.causal and j > i)
+                        if (plan.reach is None or abs(i - j) <= plan.reach)
+                        and not (plan.causal and j > i)
                     ]
                     ours, wanted = (
                         a[i] @ b[seen].T / math.sqrt(a.shape[-1]) for a, b in (mine, theirs)
@@ -72,7 +68,7 @@ def test_attention_scores_by_hand():
     student[0, 0, 0, 0], student[1, 0, 0, 1] = 1.0, 1.0  # queries
     student[0, 1, 0, :2] = torch.tensor([2.0, 6.0])  # keys
     student[1, 1, 0, :2] = torch.tensor([4.0, 8.0])
-    found = score_error(student, torch.zeros(2, 2, 1, 4), batch_of((2,)))
+    found = score_error(student, torch.zeros(2, 2, 1, 4), plan_of((2,)))
     # Token 1: the mean of 1 and 4; token 2: of 9 and 16.
     assert float(found) == pytest.approx(2.5 + 12.5)
 
@@ -81,7 +77,7 @@ def test_relations_by_hand():
     # Head size 1 and values (1, 0): token 1 relates to both by (1, 0), token 2 by (0, 0). The
     # teacher's are all 0, so that it wants (1/2, 1/2) everywhere.
     student = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
-    found = relation_divergence(student, torch.zeros(2, 1, 1, 1), batch_of((2,)))
+    found = relation_divergence(student, torch.zeros(2, 1, 1, 1), plan_of((2,)))
     first = math.e / (math.e + 1)
     by_hand = 0.5 * math.log(0.5 / first) + 0.5 * math.log(0.5 / (1 - first))
     assert float(found) == pytest.approx(by_hand, rel=CLOSE)
@@ -96,10 +92,11 @@ def test_blocks_of_rows_give_the_formula_of_the_paper_and_its_gradient(
     parts, loss = (2, score_error) if kind == "scores" else (3, relation_divergence)
     monkeypatch.setattr(distillation, "MAX_SCORES", most)
     teacher = drawn(LENGTHS, parts, 2, 6, seed=1)
+    plan = plan_of(LENGTHS, **mask)
     gradients, found = [], []
     for way in (
-        lambda mine: loss(mine, teacher, batch_of(LENGTHS), mask),
-        lambda mine: plainly(mine, teacher, LENGTHS, mask, kind),
+        lambda mine: loss(mine, teacher, plan),
+        lambda mine: plainly(mine, teacher, LENGTHS, plan, kind),
     ):
         mine = drawn(LENGTHS, parts, 2, 4, seed=0).requires_grad_()
         value = way(mine)
@@ -118,9 +115,9 @@ def test_the_vectors_are_cut_into_other_heads_in_their_order():
 def most_bytes(length: int, loss) -> int:
     """The most memory that a pass forward and backward holds at a time, in bytes."""
     mine = drawn((length,), 2, 2, 4, seed=0).requires_grad_()
-    theirs, batch = drawn((length,), 2, 2, 4, seed=1), batch_of((length,))
+    theirs, plan = drawn((length,), 2, 2, 4, seed=1), plan_of((length,))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
-        loss(mine, theirs, batch).backward()
+        loss(mine, theirs, plan).backward()
     events = watched.profiler.kineto_results.events()
     changes = [event.nbytes() for event in events if event.name() == "[memory]"]
     return max(accumulate(changes))

@@ -13,14 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from filbert.batch import PackedBatch
 from filbert.model.attention import AttentionPlan, Group, to_heads
 
 # Attention scores of one model that are in memory at a time: 16 MB of float32.
@@ -74,24 +72,7 @@ def patient_distance(student_SH: Tensor, teacher_SH: Tensor) -> Tensor:
 # length. Scores are computed for a block of query tokens at a time, and again in the backward pass.
 
 
-class AttentionMask(NamedTuple):
-    """The tokens that a token attends to.
-
-    Attributes:
-        reach: Tokens to either side; None for the whole sequence.
-        causal: Whether later tokens are excluded.
-    """
-
-    reach: int | None = None
-    causal: bool = False
-
-
-FULL = AttentionMask()
-
-
-def score_error(
-    student_T2AD: Tensor, teacher_T2AD: Tensor, batch: PackedBatch, mask: AttentionMask = FULL
-) -> Tensor:
+def score_error(student_T2AD: Tensor, teacher_T2AD: Tensor, plan: AttentionPlan) -> Tensor:
     """Return the squared difference of attention scores before softmax, summed over tokens.
 
     It is a mean over the heads and over the tokens that a token attends to.
@@ -99,19 +80,16 @@ def score_error(
     Args:
         student_T2AD: Queries and keys. The head sizes may differ, the number of heads may not.
         teacher_T2AD: The same of the teacher.
-        batch: The batch that both models read.
-        mask: Of both models.
+        plan: The batch that both models read, and which tokens a token attends to.
 
     Source: Jiao et al. 2020, equation 7. Their mean is over padded texts; here every token has the
     same weight.
     """
     sides = [*torch.split(student_T2AD, 1, 1), *torch.split(teacher_T2AD, 1, 1)]
-    return _sum_over_blocks(_squared_differences, sides, batch, mask)
+    return _sum_over_blocks(_squared_differences, sides, plan)
 
 
-def relation_divergence(
-    student_TxAD: Tensor, teacher_TxAD: Tensor, batch: PackedBatch, mask: AttentionMask = FULL
-) -> Tensor:
+def relation_divergence(student_TxAD: Tensor, teacher_TxAD: Tensor, plan: AttentionPlan) -> Tensor:
     """Return KL(teacher || student) of the relations softmax(a a / sqrt(D)) between tokens.
 
     It is a mean over the heads, summed over tokens and over the x kinds of vectors (queries, keys
@@ -120,13 +98,12 @@ def relation_divergence(
     Args:
         student_TxAD: The vectors, split into as many heads as the teacher's (`split_heads`).
         teacher_TxAD: The same of the teacher.
-        batch: The batch that both models read.
-        mask: Of both models.
+        plan: As for `score_error`.
 
     Source: Wang et al. 2021 (MiniLMv2), equations 4 to 6.
     """
     sides = [student_TxAD, student_TxAD, teacher_TxAD, teacher_TxAD]
-    return _sum_over_blocks(_divergence, sides, batch, mask)
+    return _sum_over_blocks(_divergence, sides, plan)
 
 
 def split_heads(vectors_TxAD: Tensor, heads: int) -> Tensor:
@@ -138,11 +115,10 @@ def split_heads(vectors_TxAD: Tensor, heads: int) -> Tensor:
 _BlockLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def _sum_over_blocks(
-    loss: _BlockLoss, sides: Sequence[Tensor], batch: PackedBatch, mask: AttentionMask
-) -> Tensor:
+def _sum_over_blocks(loss: _BlockLoss, sides: Sequence[Tensor], plan: AttentionPlan) -> Tensor:
     """Sum a loss over all blocks; `sides` are left and right factors of student and teacher."""
-    groups = AttentionPlan(batch).groups
+    # Of whole sequences, also where a token attends to its neighbours only.
+    groups = AttentionPlan(plan.batch).groups
     # One split of all tokens, because the gradient of a slice is a tensor of full size.
     sizes = [group.end - group.start for group in groups]
     parts = [torch.split(side, sizes) for side in sides]
@@ -152,7 +128,7 @@ def _sum_over_blocks(
         rows = max(1, MAX_SCORES // (math.prod(left.shape[:3]) * group.length))
         blocks = zip(torch.split(left, rows, -2), torch.split(wanted_left, rows, -2), strict=True)
         for index, (queries, wanted) in enumerate(blocks):
-            run = partial(_block_loss, loss, group, index * rows, mask)
+            run = partial(_block_loss, loss, group, index * rows, plan)
             inputs = (queries, right, wanted, wanted_right)
             total = total + checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
     return total
@@ -168,7 +144,7 @@ def _block_loss(
     loss: _BlockLoss,
     group: Group,
     begin: int,
-    mask: AttentionMask,
+    plan: AttentionPlan,
     queries: Tensor,
     keys: Tensor,
     wanted_queries: Tensor,
@@ -180,9 +156,9 @@ def _block_loss(
     key = torch.arange(group.length, device=queries.device)
     query = key[begin:end, None]
     excluded = torch.zeros_like(query < key)
-    if mask.reach is not None:
-        excluded = excluded | ((query - key).abs() > mask.reach)
-    if mask.causal:
+    if plan.reach is not None:
+        excluded = excluded | ((query - key).abs() > plan.reach)
+    if plan.causal:
         excluded = excluded | (key > query)
     is_token = torch.ones((), device=queries.device)
     if group.is_padding is not None:

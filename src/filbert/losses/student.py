@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
 from filbert.losses.distillation import (
-    AttentionMask,
     cosine_distance,
     patient_distance,
     relation_divergence,
@@ -202,12 +201,7 @@ class Student(nn.Module):
         return Model(self.encoder, self.head)
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> StudentOutput:
-        """Read a batch with both models and compare them.
-
-        Args:
-            batch: T tokens.
-            at: Rows that the heads read, int64 (K,); all if None.
-        """
+        """Read a batch with both models and compare them; heads read the rows `at`, int64 (K,)."""
         tokens_TH, mine = self._encode(self.encoder, batch, side=0)
         with torch.no_grad(), torch.autocast(tokens_TH.device.type, enabled=False):
             theirs_TH, theirs = self._encode(self.teacher.model.encoder, batch, side=1)
@@ -244,16 +238,15 @@ class Student(nn.Module):
                 return patient_distance(mine_TH[at], theirs_TH[at])
             return squared_error(mine_TH, theirs_TH)
         plans = (student.plans[pair[0]], teacher.plans[pair[1]])
-        mask = AttentionMask(plans[0].reach, plans[0].causal)
         qkv = (student.qkv[pair[0]], teacher.qkv[pair[1]])
         if loss.kind == "relations":
             first, second = (split_heads(part, loss.heads) for part in qkv)
-            return relation_divergence(first, second, batch, mask)
+            return relation_divergence(first, second, plans[0])
         first, second = (
             (part if plan.angles is None else rotate(part, plan.angles))[:, :2]
             for part, plan in zip(qkv, plans, strict=True)
         )
-        return score_error(first, second, batch, mask)
+        return score_error(first, second, plans[0])
 
     def _encode(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
         """Return an encoder's output and what the layer losses read inside it."""
@@ -318,12 +311,8 @@ def _new_projections(
 def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> int:
     """Freeze the parameters that no loss reaches, because DDP would wait for their gradients.
 
-    Relations of a last layer, for example, do not reach what follows its attention.
-
-    Args:
-        student: Changed in place.
-        batch: A small batch.
-        answers: Whether the head's output is part of the loss.
+    Relations of a last layer, for example, do not reach what follows its attention. `answers`: the
+    output of the head is part of the loss.
 
     Returns:
         The number of weights that were frozen.

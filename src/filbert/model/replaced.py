@@ -135,8 +135,7 @@ class ReplacedTokenModel(nn.Module):
         corrupted = replace(batch, input_ids=corrupted_T)
         tokens_TH = self.encoder(corrupted)
         table = self.encoder.embeddings.word.weight
-        # The head gives a view, of which FSDP warns: its hooks would not survive a change in place.
-        replaced_T = self.head(HeadInput(tokens_TH, None, table, corrupted)).clone()
+        replaced_T = self.head(HeadInput(tokens_TH, None, table, corrupted))
         return Detection(masked_KV, replaced_T, corrupted_T != original_T)
 
 
