@@ -256,10 +256,7 @@ def compare_outputs(
 ) -> Agreement:
     """Compare every output with packed torch, on texts of several lengths padded into one batch.
 
-    Args:
-        predictor: of the original.
-        model: the exported one.
-        pooling: of its sentence vectors, where it gives any; None for the folder's way.
+    `pooling` is that of the exported sentence vectors; None for the folder's.
     """
     longest = min(predictor.max_length, _LONGEST_PROBE)
     encodings = predictor.tokenizer.encode(_PROBES, max_length=longest)

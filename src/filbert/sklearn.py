@@ -40,7 +40,17 @@ class InvalidTexts(InputError, ValueError):
     """X or y cannot be used; scikit-learn expects a ValueError."""
 
 
-class _TextEstimator(BaseEstimator):  # type: ignore[misc]
+class _OfTexts(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose X is one array of texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        return tags
+
+
+class _TextEstimator(_OfTexts):
     """Fine-tuning behind `fit`, for one task.
 
     Args:
@@ -81,12 +91,6 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.out = out
         self.verbose = verbose
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        return tags
 
     def _fit(self, rows: Sequence[Mapping[str, Any]], **options: Any) -> None:
         given = {
@@ -222,7 +226,7 @@ class TextTagger(_TextEstimator):
         return float(entity_metrics([list(tags) for tags in y], self.predict(X))["f1"])
 
 
-class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # type: ignore[misc]
     """Turn texts into vectors; nothing is trained.
 
     Args:
@@ -247,12 +251,6 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.normalize = normalize
         self.max_length = max_length
         self.device = device
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> TextEncoder:
         """Load the model; texts and labels are not read."""

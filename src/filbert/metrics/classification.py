@@ -170,7 +170,7 @@ def prediction_metrics(
     positive: int | None,
     thresholds: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """Compute the metrics of predictions with `scores` and `label` (or `labels`).
+    """Compute the metrics of N predictions with `scores` and `label` (or `labels`).
 
     Args:
         labels: C names.

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import filbert.tasks
 from filbert.errors import ConfigError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from filbert.data.streams import OnError
     from filbert.text.tokenizer import Text, Tokenizer
 
+T = TypeVar("T")
 Prediction = dict[str, Any]
 # Names of tasks in other programs that a search for similar spellings would not find.
 _ELSEWHERE = {
@@ -359,6 +360,13 @@ class Task(Objective, Protocol):
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the metrics; those in `spec.metric_names` are floats, or None if undefined."""
         ...
+
+
+def uncalibrated(
+    task: T, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
+) -> T:
+    """Return the task unchanged: the method `calibrate` of tasks in which nothing is fitted."""
+    return task
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:

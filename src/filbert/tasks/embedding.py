@@ -46,6 +46,7 @@ from filbert.tasks.base import (
     TaskOptions,
     TaskSpec,
     refuse_cleaning,
+    uncalibrated,
 )
 from filbert.tasks.rows import TextRows, row_texts
 from filbert.text.clean import Cleaning
@@ -280,11 +281,7 @@ class SentenceEmbedding:
             prediction["num_tokens"] = sum(example.num_tokens for example in own)
         return predictions
 
-    def calibrate(
-        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
-    ) -> SentenceEmbedding:
-        """Return the task unchanged: nothing is fitted."""
-        return self
+    calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """`pearson` and `spearman` of cosines and labels; `mse` or `accuracy`, `mrr`, `pool_size`.

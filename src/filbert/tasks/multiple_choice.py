@@ -41,6 +41,7 @@ from filbert.tasks.base import (
     TaskOptions,
     TaskSpec,
     refuse_cleaning,
+    uncalibrated,
 )
 from filbert.tasks.rows import row_targets, row_texts
 from filbert.text.clean import Cleaning
@@ -250,11 +251,7 @@ class MultipleChoice:
             for row, size, length in zip(table, groups, lengths, strict=True)
         ]
 
-    def calibrate(
-        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
-    ) -> MultipleChoice:
-        """Return the task unchanged: nothing is fitted."""
-        return self
+    calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return `accuracy`, and `loss` where every prediction has its scores."""

@@ -24,7 +24,7 @@ from filbert.data.texts import read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import ACTIVATIONS, mean_of_groups
-from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec
+from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec, uncalibrated
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
 
@@ -171,11 +171,7 @@ class Regression:
         lengths = lengths_of(examples, rows_of(examples))
         return [{"value": s} | length for s, length in zip(scores, lengths, strict=True)]
 
-    def calibrate(
-        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
-    ) -> Regression:
-        """Return the task unchanged: nothing is fitted."""
-        return self
+    calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the correlations and the mean squared error."""

@@ -88,13 +88,8 @@ def complete_predictions(
 ) -> tuple[Task, list[Prediction]]:
     """Make predictions of other programs complete enough for `metrics`.
 
-    Args:
-        task: without labels, unless the user declared them.
-        rows: labelled.
-        answers: the prediction for each of the rows, with file and line.
-
-    Returns:
-        The task with the labels of rows and predictions, and the predictions.
+    `task` has no labels unless the user declared them; the one that is returned has those of rows
+    and predictions. Wrong predictions are InputErrors with file and line.
     """
     form = task.spec.row_format
     task = form.with_labels(task, rows, answers)

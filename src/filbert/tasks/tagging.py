@@ -47,6 +47,7 @@ from filbert.tasks.base import (
     TaskSpec,
     changed,
     refuse_cleaning,
+    uncalibrated,
 )
 from filbert.tasks.rows import packed_rows
 from filbert.text.clean import Cleaning
@@ -346,11 +347,7 @@ class Tagging:
             probabilities[index] = probabilities[leader if leader >= 0 else max(0, index - 1)]
         return schemes.spread_tags(led, source.leaders.tolist()), probabilities
 
-    def calibrate(
-        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
-    ) -> Tagging:
-        """Return the task unchanged: nothing is fitted."""
-        return self
+    calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the metrics of `entity_metrics`.

@@ -121,9 +121,6 @@ class Parallel:
         """Load the output of `full_state`, of any number of processes; every rank has all of it.
 
         Weights that do not learn may be left out.
-
-        Raises:
-            KeyError: A weight that learns is missing.
         """
         model = unwrapped(wrapped)
         learned = {name for name, p in model.named_parameters() if p.requires_grad}

@@ -97,10 +97,7 @@ class Prepared:
 def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[str, Any]:
     """Train, select the best step, calibrate, measure and save.
 
-    Args:
-        options: Of the run.
-        prints_findings: Whether findings on the data and truncated texts are printed; run.json has
-            them in any case.
+    Findings on the data and truncated texts are printed if `prints_findings`, and in run.json.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.

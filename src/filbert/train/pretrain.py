@@ -53,8 +53,6 @@ from filbert.train.run_folder import already_finished, check_out, folder_of_all,
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
 _MOST_STEPS = 1_000
-# Up to this number of bytes, one process is faster than starting worker processes.
-_ONE_PROCESS_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -435,7 +433,7 @@ def _open_corpus(
                 paths,
                 tokenizer,
                 folder,
-                workers=None if size > _ONE_PROCESS_BYTES else 1,
+                workers=None,
                 overwrite=True,  # replaces the shards of an earlier attempt
                 on_progress=lambda done: bar.update(shown, completed=done.num_bytes),
             )

@@ -173,10 +173,6 @@ def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
     removed, except after an interruption or a RunError: there the log is what the user needs to
     see, and the states are what --resume needs.
 
-    Args:
-        out: the run folder.
-        resume: go on in a folder that an interrupted run has left.
-
     Raises:
         InputError: the folder cannot be made.
     """

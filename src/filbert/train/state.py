@@ -211,11 +211,7 @@ def _states(folder: Path) -> dict[int, Path]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a state; the state is complete, but its bytes are not read.
-
-    Raises:
-        FormatError: A file is missing, or not the one that was written.
-    """
+    """Return the manifest of a state; the state is complete, but its bytes are not read."""
     manifest, tensors = read_json(path / _MANIFEST), path / _TENSORS
     step = int(path.name.partition("step-")[2].partition(".")[0])
     if (manifest.get("format"), manifest.get("step")) != (_FORMAT, step):
