@@ -322,14 +322,16 @@ def listed(names: Collection[str]) -> str:
 # Writing.
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
     """Write contiguous CPU tensors, of which no two share memory, into a file; not atomic.
 
     Raises:
         OSError: The disk is full, or another system error.
     """
     try:
-        save_file(tensors, path, metadata={"format": "pt"})
+        save_file(tensors, path, metadata=metadata or {"format": "pt"})
     except SafetensorError as error:
         # The message contains the system error: "No space left on device (os error 28)".
         if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from filbert.checkpoints.weights import save_tensors
 from filbert.errors import FilbertError, FormatError, InputError, RunError
 from filbert.files import flush, read_json, replace_folder, sha256_of
 
@@ -32,18 +33,6 @@ _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 _STEP = re.compile(r"step-([0-9]{8,})")
 # Being written; moved aside by replace_folder; moved aside to be deleted.
 _LEFTOVER = re.compile(r"\.step-([0-9]{8,})\.[0-9a-f]{12}\.(tmp|old|gone)")
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +41,8 @@ class State:
 
     Attributes:
         step: Number of optimizer steps.
-        tensors: By name; of any shape and device. Those that were read are on the CPU and own
-            their memory.
+        tensors: By name; of any shape and device, no two in the same memory. Those that were read
+            are on the CPU.
         facts: What JSON can hold. Floats come back with the same bits.
     """
 
@@ -86,14 +75,12 @@ def save_state(folder: Path, state: State, *, keep: int = 2) -> Path:
         if path.exists() and not _is_sound(path):
             _remove([path])
         with replace_folder(path, marker=_MANIFEST) as staging:
-            digest, size = hashlib.sha256(), 0
-            with (staging / _TENSORS).open("wb") as file:
-                for piece in _safetensors(state.tensors, json.dumps(state.facts)):
-                    digest.update(piece)
-                    size += file.write(piece)
-            numbers = {"format": _FORMAT, "step": state.step, "bytes": size}
-            manifest = json.dumps({**numbers, "sha256": digest.hexdigest()}, indent=2)
-            (staging / _MANIFEST).write_text(manifest, "utf-8")
+            file = staging / _TENSORS
+            tensors = {n: one.detach().cpu().contiguous() for n, one in state.tensors.items()}
+            save_tensors(tensors, file, {"facts": json.dumps(state.facts)})
+            size, digest = file.stat().st_size, sha256_of(file)
+            manifest = {"format": _FORMAT, "step": state.step, "bytes": size, "sha256": digest}
+            (staging / _MANIFEST).write_text(json.dumps(manifest, indent=2), "utf-8")
     except (OSError, InputError) as error:
         raise RunError(_not_saved(folder, state.step, error)) from error
     # What cannot be removed now is tried again at the next save; the new state is safe.
@@ -151,32 +138,6 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 def _bytes(tensor: Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data
-
-
-def _safetensors(tensors: Mapping[str, Tensor], facts: str) -> Iterator[bytes | memoryview]:
-    """Yield a safetensors file, piece by piece.
-
-    The library writes it from a copy of everything in memory, and not tensors that share memory.
-
-    Source: the format section of the safetensors README.
-    """
-    header: dict[str, Any] = {"__metadata__": {"facts": facts}}
-    end = 0
-    # Wide dtypes first, so that every tensor starts at a multiple of its element size.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    for name in names:
-        tensor = tensors[name]
-        start, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        yield _bytes(tensors[name])
 
 
 def _not_saved(folder: Path, step: int, error: Exception) -> str:
