@@ -107,11 +107,11 @@ def export_onnx(
         int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
         pooling: Of a bare encoder's `sentence_embedding`; "none" leaves it out; by default as the
             folder says, else the mean.
-        data: Labelled rows, to compare metrics on.
-        names: Their columns.
+        data: Labelled rows, to compare metrics on; `names` are their columns.
         max_loss: The most that a metric on `data` may be worse by.
 
-    Returns what filbert.json says about the export.
+    Returns:
+        What filbert.json says about the export.
 
     Raises:
         ConfigError, InputError, FormatError: An option, the model or the data is wrong.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filbert.metrics.ranking import best_f1_threshold
-
 LOWEST_TEMPERATURE = 0.05
 HIGHEST_TEMPERATURE = 20.0
 
@@ -23,27 +21,6 @@ def probabilities(logits: np.ndarray, temperature: float, *, multilabel: bool) -
 
     scaled = logits.astype(np.float64) / temperature
     return np.asarray(special.expit(scaled) if multilabel else special.softmax(scaled, axis=-1))
-
-
-def fit(
-    logits: np.ndarray, gold: np.ndarray, *, multilabel: bool, positive: int | None
-) -> tuple[float, tuple[float, ...] | None]:
-    """Fit the temperature, then the thresholds with the highest F1 at that temperature.
-
-    Args:
-        logits: (N, C).
-        gold: int (N,), or bool (N, C) if multi-label.
-        multilabel: One threshold per label.
-        positive: The positive class of two; None for more classes, which have no threshold.
-    """
-    temperature = fit_temperature(logits, gold, multilabel=multilabel)
-    scores = probabilities(logits, temperature, multilabel=multilabel)
-    if multilabel:
-        columns = zip(gold.T, scores.T, strict=True)
-        return temperature, tuple(best_f1_threshold(is_set, column) for is_set, column in columns)
-    if positive is None:
-        return temperature, None
-    return temperature, (best_f1_threshold(gold == positive, scores[:, positive]),)
 
 
 def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) -> float:

@@ -5,7 +5,7 @@ N rows, C classes. Rates with an empty denominator are 0; undefined areas are No
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -159,41 +159,6 @@ def label_metrics(is_gold: np.ndarray, is_predicted: np.ndarray) -> dict[str, An
 def losses(likelihood: np.ndarray) -> np.ndarray:
     """Return the negative log-likelihood in nats of each probability of the gold class."""
     return np.asarray(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)))
-
-
-def prediction_metrics(
-    labels: Sequence[str],
-    gold: Sequence[Any],
-    predictions: Sequence[Mapping[str, Any]],
-    *,
-    multilabel: bool,
-    positive: int | None,
-    thresholds: Sequence[float] | None,
-) -> dict[str, Any]:
-    """Compute the metrics of N predictions with `scores` and `label` (or `labels`).
-
-    Args:
-        labels: C names.
-        gold: N label ids, or bool arrays (C,) if multi-label.
-        predictions: N rows.
-        multilabel: Each row has any number of labels.
-        positive: Positive class of two; None for more classes.
-        thresholds: Those of the predictions; 0.5 by default.
-    """
-    wanted = np.stack([np.asarray(g) for g in gold])
-    table = np.array([[p["scores"][label] for label in labels] for p in predictions])
-    if multilabel:
-        chosen = np.array([[label in p["labels"] for label in labels] for p in predictions])
-        return multilabel_metrics(
-            wanted, table, thresholds or [0.5] * len(labels), predicted=chosen, labels=labels
-        )
-    given = np.array([labels.index(p["label"]) for p in predictions])
-    if positive is not None:
-        threshold = thresholds[0] if thresholds else 0.5
-        return binary_metrics(
-            wanted == positive, table[:, positive], threshold, predicted=given == positive
-        )
-    return multiclass_metrics(wanted, table, predicted=given, labels=labels)
 
 
 def _rates(gold: np.ndarray, predicted: np.ndarray, classes: Sequence[int]) -> list[dict[str, Any]]:

@@ -31,7 +31,12 @@ from filbert.data.records import Row
 from filbert.data.texts import has_lists_of_labels, read_texts
 from filbert.errors import ConfigError, InputError, did_you_mean
 from filbert.metrics import calibration
-from filbert.metrics.classification import prediction_metrics
+from filbert.metrics.classification import (
+    binary_metrics,
+    multiclass_metrics,
+    multilabel_metrics,
+)
+from filbert.metrics.ranking import best_f1_threshold
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, Task, TaskOptions, TaskSpec, changed
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
@@ -299,25 +304,34 @@ class Classification:
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> Classification:
         """Fit the temperature, then the thresholds that maximise F1 at that temperature."""
-        temperature, thresholds = calibration.fit(
-            row_outputs(outputs, examples).double().numpy(),
-            np.stack([np.asarray(g) for g in gold]),
-            multilabel=self.multilabel,
-            positive=self._positive_id,
-        )
+        logits = row_outputs(outputs, examples).double().numpy()
+        wanted = np.stack([np.asarray(g) for g in gold])
+        temperature = calibration.fit_temperature(logits, wanted, multilabel=self.multilabel)
+        scores = calibration.probabilities(logits, temperature, multilabel=self.multilabel)
+        thresholds: tuple[float, ...] | None = None
+        if self.multilabel:
+            columns = zip(wanted.T, scores.T, strict=True)
+            thresholds = tuple(best_f1_threshold(is_set, column) for is_set, column in columns)
+        elif (positive := self._positive_id) is not None:
+            thresholds = (best_f1_threshold(wanted == positive, scores[:, positive]),)
         return replace(self, temperature=temperature, thresholds=thresholds)
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return the metrics of predictions with their `scores`."""
+        """Return the metrics of predictions with `scores` and `label` (or `labels`)."""
         assert self.labels is not None
-        return prediction_metrics(
-            self.labels,
-            gold,
-            predictions,
-            multilabel=self.multilabel,
-            positive=self._positive_id,
-            thresholds=self.thresholds,
-        )
+        labels, wanted = self.labels, np.stack([np.asarray(g) for g in gold])
+        scores = np.array([[p["scores"][label] for label in labels] for p in predictions])
+        if self.multilabel:
+            chosen = np.array([[label in p["labels"] for label in labels] for p in predictions])
+            cuts = self.thresholds or (0.5,) * len(labels)
+            return multilabel_metrics(wanted, scores, cuts, predicted=chosen, labels=labels)
+        given = np.array([labels.index(p["label"]) for p in predictions])
+        positive = self._positive_id
+        if positive is None:
+            return multiclass_metrics(wanted, scores, predicted=given, labels=labels)
+        cut = self.thresholds[0] if self.thresholds else 0.5
+        is_positive, is_given = wanted == positive, given == positive
+        return binary_metrics(is_positive, scores[:, positive], cut, predicted=is_given)
 
 
 TASK = Classification

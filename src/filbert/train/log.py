@@ -69,7 +69,9 @@ class RunLog:
                 self._path.unlink(missing_ok=True)
             self._file = self._path.open("a", encoding="utf-8", buffering=1)
             if tensorboard:
-                self._board = _summary_writer(folder / "tensorboard")
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(folder / "tensorboard"))
         self._progress = progress_bar("loss", "speed")
         self._bar: TaskID | None = None
 
@@ -154,12 +156,6 @@ class RunLog:
         if self._board is not None:
             for name, value in metrics.items():
                 self._board.add_scalar(f"{group}/{name}", value, step)
-
-
-def _summary_writer(folder: Path) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder))
 
 
 def say(text: str) -> None:
