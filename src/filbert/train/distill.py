@@ -153,7 +153,9 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         fingerprint=fingerprint(options, model, digests),
         took=took,
     )
-    return _Pair(options, parallel, teacher, prepared, layer_losses, new_loader(prepared))
+    return _Pair(
+        options, parallel, teacher, prepared, layer_losses, new_loader(prepared, is_lora=False)
+    )
 
 
 def _load_student(

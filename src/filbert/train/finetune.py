@@ -433,7 +433,6 @@ def save(
     prepared: Prepared,
     task: Task,
     outcome: Outcome,
-    model: Model,
     run: dict[str, Any],
     folder: Path,
 ) -> None:

@@ -112,7 +112,7 @@ def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool 
 
 
 def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that learn; the others are those of the model that training starts from."""
+    """Return the weights that learn; the others stay as they were before training."""
     names = {name for name, one in model.named_parameters() if one.requires_grad}
     return {name: tensor for name, tensor in weights.items() if name in names}
 
