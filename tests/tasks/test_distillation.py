@@ -19,13 +19,13 @@ from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
-    distilbert_losses,
     even_map,
     layer_pairs,
     minilm_losses,
     patient_losses,
     spread,
     tinybert_losses,
+    word_losses,
 )
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
@@ -95,8 +95,8 @@ def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
     assert tinybert_losses(student, teacher)[2].layers == ((1, 2), (2, 4))
     soft = LayerLoss("soft", weight=5.0, temperature=2.0)
     cosine = LayerLoss("cosine", ((2, 4),), 3.0)
-    assert distilbert_losses(student, teacher, 3.0, soft) == (cosine, soft)
-    assert distilbert_losses(student, teacher, 0.0, soft) == (soft,)
+    assert word_losses(student, teacher, 3.0, soft) == (cosine, soft)
+    assert word_losses(student, teacher, 0.0, soft) == (soft,)
     assert patient_losses(config(3), config(12), None, 90.0) == (
         LayerLoss("patient", ((1, 4), (2, 8)), 45.0),
     )

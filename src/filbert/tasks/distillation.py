@@ -221,7 +221,7 @@ def layer_pairs(
 # The layer losses of each method
 
 
-def distilbert_losses(
+def word_losses(
     student: EncoderConfig, teacher: EncoderConfig, cosine_weight: float, soft: LayerLoss
 ) -> tuple[LayerLoss, ...]:
     """Compare the last hidden states by their cosine, and the words; weight 0 leaves a loss out.

@@ -28,11 +28,11 @@ from filbert.losses.student import (
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
-    distilbert_losses,
     even_map,
     minilm_losses,
     spread,
     tinybert_losses,
+    word_losses,
 )
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.base_model import freeze, layers_to_keep, with_dropout
@@ -208,7 +208,7 @@ def _objective(
         temperature=loss.soft_temperature,
         masked_only=loss.soft_on == "masked",
     )
-    losses = distilbert_losses(*configs, loss.cosine_weight, soft)
+    losses = word_losses(*configs, loss.cosine_weight, soft)
     return LayerDistillation(losses, loss.mlm_weight)
 
 
