@@ -93,6 +93,18 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "max_relative_positions": 12,
         },
     ),
+    "xlnet": (
+        transformers.XLNetConfig,
+        transformers.XLNetModel,
+        {
+            "vocab_size": 97,
+            "attn_implementation": "eager",
+            "d_model": 48,
+            "n_layer": 3,
+            "n_head": 4,
+            "d_inner": 80,
+        },
+    ),
 }
 
 
