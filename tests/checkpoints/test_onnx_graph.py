@@ -22,6 +22,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
 from filbert.checkpoints.onnx_graph import build_graph
 from filbert.checkpoints.sentence_transformers import SentenceVectors
+from filbert.errors import ConfigError
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
@@ -189,6 +190,12 @@ def test_scores_by_distance_are_in_the_graph(fields, tmp_path):
     with torch.inference_mode():
         wanted = checkpoint.build()(batch)
     assert_rounding_apart(saved(checkpoint, tmp_path)(batch), wanted)
+
+
+def test_xlnet_has_no_graph():
+    config = made("bert", None).config.changed(position_kind="sinusoid", type_vocab_size=3)
+    with pytest.raises(ConfigError, match="xlnet model is not exported to ONNX"):
+        build_graph(Checkpoint(config, "xlnet", {}))
 
 
 @pytest.mark.parametrize("kind", [None, "sequence"])
