@@ -13,7 +13,7 @@ import torch
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
-from filbert.cli.verbs.convert import convert
+from filbert.cli.verbs.models import convert
 from filbert.errors import FormatError
 from filbert.inference.predictor import Predictor
 from filbert.text.tokenizer import Tokenizer
