@@ -1,4 +1,4 @@
-"""Measure how fast this machine runs a model: tokens, vectors, single texts and training steps."""
+"""Measure how fast this machine runs a model: tokens, vectors and single texts."""
 
 from __future__ import annotations
 
@@ -10,25 +10,18 @@ import numpy as np
 import torch
 
 from filbert import samples
-from filbert.checkpoints.checkpoint import with_new_head
-from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.data.records import Row
 from filbert.data.texts import read_texts
 from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import has_integer_products
-from filbert.model.precision import bf16_gain, choose_device, choose_precision
-from filbert.tasks.base import TaskOptions, task_class
-from filbert.train.distributed import start
-from filbert.train.optimizer import new_optimizer
-from filbert.train.options import TrainOptions
+from filbert.model.precision import bf16_gain, choose_device
 from filbert.train.provenance import device_name
-from filbert.train.step import accumulate, model_forward
 
-TABLES = ("tokenize", "encode", "latency", "train")
-_MAX_LENGTH, _BATCH = 256, 32
+TABLES = ("tokenize", "encode", "latency")
+_MAX_LENGTH = 256
 # Texts that are tokenised and encoded, tokens of a single text, texts of each length in a round.
 _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
 
@@ -94,8 +87,6 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
             results |= _encode(loaded, texts, seconds)
         if "latency" in tables:
             results |= _latency(loaded, seconds)
-    if "train" in tables:
-        results |= _train(model, texts, [p for p in formats if p != "int8"], name, seconds)
     return results
 
 
@@ -151,61 +142,6 @@ def _latency(loaded: dict[str, Predictor], seconds: float) -> Measured:
                 f"{length} tokens: p99 ms": float(p99),
             }
     return results
-
-
-def _train(
-    model: str, texts: list[str], formats: list[str], device: str, seconds: float
-) -> Measured:
-    place = find_model(model)
-    longest = min(_MAX_LENGTH, read_checkpoint(place).config.max_tokens_per_sequence)
-    encodings = read_tokenizer(place).encode(texts[:_BATCH], max_length=longest)
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target=i % 2)
-        for i, e in enumerate(encodings)
-    ]
-    steps = {precision: _train_step(model, examples, precision, device) for precision in formats}
-    times = _medians(steps, seconds)
-    tokens = sum(len(example.input_ids) for example in examples)
-    return {
-        f"train {precision}": {
-            "rows/s": len(examples) / times[precision],
-            "tokens/s": tokens / times[precision],
-        }
-        for precision in formats
-    }
-
-
-def _train_step(
-    model: str, examples: list[Example], precision: str, device: str
-) -> Callable[[], object]:
-    """One optimiser step of a binary classifier, as the trainer does it."""
-    torch.manual_seed(0)
-    rows = [Row({"text": "", "label": str(i)}, "sample", i + 1) for i in range(2)]
-    task = task_class("classification").from_options(TaskOptions(), ColumnNames()).fit(rows)
-    checkpoint = with_new_head(read_checkpoint(find_model(model)), "sequence", num_labels=2)
-    network = checkpoint.build().to(device).train()
-    options = TrainOptions(lr=5e-5)
-    optimizer = new_optimizer(network, options, precision=precision)
-    chosen = choose_precision(precision, torch.device(device))
-    with start(device) as parallel:
-        forward = model_forward(network, parallel.device)
-
-    def step() -> None:
-        accumulate(
-            forward,
-            network,
-            task,
-            [examples],
-            parallel=parallel,
-            precision=chosen,
-            seed=(0, 1),
-            stand_in=examples[:1],
-        )
-        torch.nn.utils.clip_grad_norm_(network.parameters(), options.clip).item()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
 
 
 def _medians(work: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:

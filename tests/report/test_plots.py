@@ -29,17 +29,6 @@ def test_the_running_mean_is_worked_out_by_hand():
     assert found == pytest.approx([1.5, 1.5, 3, 5, 5])
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_length"),
-    [([5, 9, 256, 257, 9000], 256), ([4], 512), ([3, 3], None), (list(range(1, 400)), 128)],
-)
-def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, max_length):
-    figure = plots.length_histogram(lengths, max_length)
-    bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
-    num_cut = sum(n > (max_length or 10**9) for n in lengths)
-    assert bars == {"within the limit": len(lengths) - num_cut, "beyond the limit": num_cut}
-
-
 def test_the_legend_of_a_roc_plot_gives_every_area():
     chance = np.random.default_rng(0)
     gold = chance.random(100) < 0.4

@@ -42,7 +42,7 @@ def test_the_report_has_every_metric_of_the_run_in_one_file(make_run, undrawn, p
     ]
     assert len(shown) > 10
     assert [number for number in shown if number not in page.words] == []
-    assert len(page.check_one_file()) >= 6
+    assert len(page.check_one_file()) >= 5
 
 
 @pytest.mark.parametrize("problem", ["binary", "multiclass"])

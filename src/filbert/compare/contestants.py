@@ -5,6 +5,7 @@ A process of its own measures its memory separately, and a crash or a kill ends 
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
@@ -406,9 +407,9 @@ def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
         rows_per_second, the median of the passes, and latency_seconds, the median of single texts.
     """
     timed = _spread(rows, TIMED_ROWS)
-    passes, alone = [timed] * PASSES, [[row] for row in _spread(rows, LATENCY_ROWS)]
-    _seconds(predict, _spread(rows, WARM_UP_ROWS))
-    seconds = _timed(predict, passes, MOST_SECONDS)
+    alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
+    _timed(predict, [_spread(rows, WARM_UP_ROWS)], math.inf)
+    seconds = _timed(predict, [timed] * PASSES, MOST_SECONDS)
     # Every second row first, so that the rows are spread if the time runs out.
     latencies = _timed(predict, alone[::2] + alone[1::2], MOST_SECONDS / 3)
     return {
@@ -422,7 +423,9 @@ def _timed(predict: Predict, batches: Sequence[Sequence[Row]], most: float) -> l
     times: list[float] = []
     for batch in batches:
         if sum(times) < most:
-            times.append(_seconds(predict, batch))
+            started = time.perf_counter()
+            list(predict(batch))
+            times.append(max(time.perf_counter() - started, 1e-9))
     return times
 
 
@@ -430,12 +433,6 @@ def _spread(rows: Sequence[Row], most: int) -> list[Row]:
     """Return rows at equal distances, from the first to the last."""
     at = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
     return [rows[i] for i in at.tolist()]
-
-
-def _seconds(predict: Predict, rows: Sequence[Row]) -> float:
-    started = time.perf_counter()
-    list(predict(rows))
-    return max(time.perf_counter() - started, 1e-9)
 
 
 def peak_memory() -> dict[str, int]:

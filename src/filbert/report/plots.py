@@ -267,36 +267,6 @@ def values_of(lines: Lines, key: str) -> np.ndarray:
     return np.array([line.get(key) for line in lines], dtype=float)
 
 
-def length_histogram(lengths: Sequence[int], max_length: int | None) -> Figure:
-    """Texts by their length in tokens; those beyond `max_length` in another colour.
-
-    Args:
-        lengths: Tokens per text before cutting, special tokens included; at least one.
-        max_length: Longest sequence that the model is given, or None.
-    """
-    values = np.asarray(lengths, dtype=np.int64)
-    limit = max_length or int(values.max())
-    # The last bar gathers the longest texts, so that a few of them do not squeeze the others.
-    most = max(limit, min(int(values.max()), max(2 * limit, int(np.quantile(values, 0.97)))))
-    width = max(1, round(most / 45))
-    edges = np.arange(limit + 0.5 - width * (limit // width + 1), most + width + 0.5, width)
-    counts, _ = np.histogram(np.minimum(values, edges[-1] - 0.25), edges)
-    figure, axes = new_figure(f"tokens, {most:,} or more in the last bar", "texts", grid="y")
-    is_beyond = edges[:-1] > limit
-    for chosen, color, name in (
-        (~is_beyond, BLUE, "within the limit"),
-        (is_beyond, VERMILLION, "beyond the limit"),
-    ):
-        axes.bar(
-            edges[:-1][chosen], counts[chosen], width * 0.92, align="edge", color=color, label=name
-        )
-    if max_length is not None:
-        _threshold(axes, max_length + 0.5, f"limit: {max_length}")
-        add_legend(axes)
-    axes.set_xlim(left=max(edges[0], 0))
-    return figure
-
-
 # Ranking and decisions
 
 

@@ -41,6 +41,7 @@ from filbert.report.table import (
 from filbert.report.worst_errors import worst_errors
 
 MOST_LABEL_COUNTS = 8
+_QUANTILES = (0.5, 0.9, 0.95, 0.99, 1)
 
 
 def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
@@ -254,30 +255,24 @@ def _loss_names(folder: RunFolder) -> dict[str, str]:
 
 
 def lengths(folder: RunFolder) -> Section | None:
-    """Labels, rows, tokens and cut rows of every split; the histogram of lengths."""
+    """Labels, rows, tokens, lengths and cut rows of every split."""
     data: dict[str, dict[str, Any]] = folder.run.get("data") or {}
     if not data:
         return None
-    rows, sampled = [], None
+    rows = []
     for split, facts in data.items():
         num_rows, cut = facts.get("rows"), facts.get("truncated")
         share = f" ({numbers.percent(cut / num_rows)})" if cut and num_rows else ""
         known = [n for n in facts.get("lengths") or () if n is not None]
-        quantiles = [f"{q:,.0f}" for q in np.quantile(known, [0.5, 0.99, 1])] if known else [""] * 3
+        quantiles = [f"{q:,.0f}" for q in np.quantile(known, _QUANTILES)] if known else [""] * 5
         rows.append([
             split, label_counts(facts.get("label_counts") or {}), numbers.count(num_rows),
             numbers.count(facts.get("tokens")), *quantiles, numbers.count(cut) + share,
         ])  # fmt: skip
-        if known and sampled is None:
-            sampled = split, known, facts.get("max_length")
-    head = ["split", "labels", "rows", "tokens", "median", "99 %", "longest", "rows cut"]
-    figures = {}
-    if sampled:
-        split, known, limit = sampled
-        caption = f"Tokens of {len(known):,} {split} rows, before cutting."
-        figures["lengths"] = (plots.length_histogram(known, limit), caption)
-    remark = overflow(folder, sampled[2] if sampled else None)
-    return section("Data and lengths", Table(head, rows, 2), remark, gallery(folder.path, figures))
+    head = ["split", "labels", "rows", "tokens", "median", "90 %", "95 %", "99 %", "longest"]
+    limit = next((f["max_length"] for f in data.values() if f.get("max_length")), None)
+    remark = f"Lengths are in tokens, before cutting. {overflow(folder, limit)}"
+    return section("Data and lengths", Table([*head, "rows cut"], rows, 2), remark)
 
 
 def corpora(folder: RunFolder) -> Section | None:

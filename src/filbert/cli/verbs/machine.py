@@ -92,8 +92,7 @@ def bench(
     Parameters
     ----------
     what:
-        tokenize, encode (vectors of texts), latency (one text at a time) or train (fine-tuning
-        steps); by default all four.
+        tokenize, encode (vectors of texts) or latency (one text at a time); by default all three.
     seconds:
         approximate time of each table, without loading the model.
     threads:
