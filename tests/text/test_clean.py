@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from filbert.errors import ConfigError
 from filbert.text import clean
-from filbert.text.clean import DROP_NEGATIONS, STEPS, Cleaning
+from filbert.text.clean import STEPS, Cleaning
 
 STUDY = Cleaning(tuple(STEPS))
 PAGE = Path(__file__).parents[2] / "docs" / "cleaning.md"
@@ -91,9 +91,7 @@ def test_urls_go_and_bare_domains_only_with_a_path(before, after):
         ("from 192.168.1.1.", "from ."),
         ("from 192.168.1.xxx, 10.0.xxx.xxx, 10.0.0.*", "from , ,"),
         ("10.0.0.0/24 and 10.0.0.1:8080", "and"),
-        ("2001:db8::1 2001:0db8:85a3:0:0:8a2e:0370:7334!", "!"),
-        ("fe80::1%eth0 2001:db8::/32 2001:DB8:0:0:0:0:0:XXXX ::ffff:10.0.0.1", ""),
-        ("User:10.0.0.1 User:2001:db8::1.", "User: User: ."),
+        ("User:10.0.0.1.", "User: ."),
     ],
 )
 def test_ip_addresses_go_whole_or_with_a_hidden_end(before, after):
@@ -102,10 +100,9 @@ def test_ip_addresses_go_whole_or_with_a_hidden_end(before, after):
 
 @pytest.mark.parametrize(
     "text",
-    ["1.2.3", "1.2.3.4.5", "256.1.1.1", "v1.2.3.4", "12:30:45", "::bad", "::1", "std::vector", "::",
-     ":::indented", "1:2:3:4:5:6:7:8:9", "a::", "x:x:x"],
-)  # fmt: skip
-def test_versions_times_and_indented_words_are_no_ip_addresses(text):
+    ["1.2.3", "1.2.3.4.5", "256.1.1.1", "v1.2.3.4", "12:30:45", "std::vector"],
+)
+def test_versions_and_times_are_no_ip_addresses(text):
     assert only("ip-addresses")(text) == text
 
 
@@ -133,13 +130,10 @@ def test_what_is_no_user_name_stays(text):
     assert only("user-names")(text) == text
 
 
-def test_stop_words_go_and_negations_stay_unless_told_otherwise():
+def test_stop_words_go_and_negations_stay():
     text = "It's not the END of any story, and there is NO one who never can't read."
     kept = "not END story, NO one never can't read."
     assert re.sub(" +", " ", only("stop-words")(text)) == kept
-    dropped = Cleaning(("stop-words",), keep_negations=False)
-    assert dropped(text) == "END story, one read."
-    assert dropped("don\u2019t DONT cannot none") == ""
 
 
 @pytest.mark.parametrize(
@@ -194,14 +188,13 @@ ANY = st.one_of(
 
 
 @settings(max_examples=200, deadline=None)
-@given(ANY, st.booleans())
-@example("don\u200bt do", True)
-@example("DONT_", True)
-@example("\u0130dont", False)
-def test_a_text_that_the_study_cleaned_is_clean(text, keep_negations):
-    study = Cleaning(tuple(STEPS), keep_negations)
-    once = study(text)
-    assert study(once) == once
+@given(ANY)
+@example("don\u200bt do")
+@example("DONT_")
+@example("\u0130dont")
+def test_a_text_that_the_study_cleaned_is_clean(text):
+    once = STUDY(text)
+    assert STUDY(once) == once
     assert once == once.strip() and "  " not in once
     assert all(c.isalnum() or c == " " or is_mark(c) for c in once)
 
@@ -229,10 +222,8 @@ def test_steps_run_in_one_order_however_they_are_named():
     [
         ("study", "study"),
         (" Study ", "study"),
-        ("study,drop-negations", "study,drop-negations"),
         (list(STEPS), "study"),
         (["lowercase", "urls"], "urls,lowercase"),
-        ("stop-words,drop-negations", "stop-words,drop-negations"),
     ],
 )
 def test_a_cleaning_is_spelt_as_it_is_read_and_kept_step_by_step(given_, spelt):
@@ -249,7 +240,6 @@ def test_a_cleaning_is_spelt_as_it_is_read_and_kept_step_by_step(given_, spelt):
         ("url", "no step 'url'.*Did you mean 'urls'"),
         ("studie", "Did you mean 'study'"),
         (["urls", "stopwords"], "Did you mean 'stop-words'"),
-        ("urls,drop-negations", "Add stop-words"),
         (["urls", 5], "give names of steps"),
         (5, "give names of steps"),
     ],
@@ -260,7 +250,7 @@ def test_a_misspelt_step_is_refused_with_the_nearest_name(given_, words):
 
 
 def test_no_negation_is_a_stop_word():
-    assert not clean.STOP_WORDS & clean.NEGATIONS
+    assert not clean.STOP_WORDS & {"cannot", "never", "no", "none", "nor", "not", "nothing"}
     assert not clean.STOP_WORDS & set(clean.NEGATED_BARE)
     assert all(word == word.lower() for word in clean.STOP_WORDS)
 
@@ -268,9 +258,7 @@ def test_no_negation_is_a_stop_word():
 def test_the_table_of_the_docs_is_what_the_code_does():
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z,-]+)` \| `([^`|]*)` \| `?([^`|]*)`? \|$", page, re.MULTILINE)
-    assert {name for name, _, _ in rows} == {
-        *STEPS, "study", f"study,{DROP_NEGATIONS}", f"stop-words,{DROP_NEGATIONS}",
-    }  # fmt: skip
+    assert {name for name, _, _ in rows} == {*STEPS, "study"}
     for name, before, after in rows:
         cleaning = Cleaning.parse(name)
         assert cleaning is not None and cleaning(before) == after.strip(), name

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, sha256_of
 from filbert.model.config import EncoderConfig
-from filbert.text.saving import switches
+from filbert.text.saving import switches, vocabulary_files
 from filbert.text.tokenizer import Tokenizer
 
 PREFIX = "bert_model.ckpt"
@@ -653,14 +652,13 @@ def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
             f"Google's code for {family} reads {allowed} vocabularies; this tokenizer is "
             f"{tokenizer.kind}. Keep Hugging Face's layout."
         )
-    everything = folder / "tokenizer"
-    tokenizer.save(everything)
-    if not (everything / name).is_file():
+    try:
+        data = vocabulary_files(tokenizer.vocabulary)[name]
+    except (FormatError, KeyError) as error:
         raise ConfigError(
             f"This tokenizer cannot be written as a {name}. Keep Hugging Face's layout."
-        )
-    (everything / name).replace(folder / name)
-    shutil.rmtree(everything)
+        ) from error
+    (folder / name).write_bytes(data)
     if _reads_alike(tokenizer, read_google_tokenizer(folder)):
         return
     stated = {

@@ -33,7 +33,7 @@ from filbert.data.shards import (
 )
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import available_cores, flush, locked, read_json, write_json
-from filbert.text.tokenizer import Tokenizer, without_halves
+from filbert.text.tokenizer import Tokenizer, tokenised
 
 Block = Sequence[Document]
 
@@ -321,7 +321,7 @@ class BlockEncoder:
         """Encode the documents of a block; those without a token are left out and counted."""
         documents = [[s for line in lines for s in self._split(line)] for lines in block]
         sentences = list(chain.from_iterable(documents))
-        ids = self._ids(sentences)
+        ids = [encoding.ids for encoding in tokenised(self._backend, sentences)]
         lengths = np.array([len(one) for one in ids], dtype=np.int64)
         tokens = np.fromiter(chain.from_iterable(ids), self._type)
         kept = lengths > 0
@@ -336,14 +336,6 @@ class BlockEncoder:
         )
         unknown = 0 if self._unknown is None else int((tokens == self._unknown).sum())
         return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), unknown)
-
-    def _ids(self, sentences: list[str]) -> list[list[int]]:
-        try:
-            encodings = self._backend.encode_batch_fast(sentences, add_special_tokens=False)
-        except TypeError:  # a lone surrogate
-            clean = [without_halves(sentence) for sentence in sentences]
-            encodings = self._backend.encode_batch_fast(clean, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
 
 def encode_blocks(

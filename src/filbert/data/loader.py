@@ -99,7 +99,10 @@ class Loader:
         epoch, inside = divmod(step, self.steps_per_epoch)
         chosen = self._order(epoch)[inside * self.batch_size : (inside + 1) * self.batch_size]
         # The row number breaks ties, so that the order does not depend on the shuffle.
-        return sorted((self.rows[i] for i in chosen), key=lambda row: (_longest(row), row[0].row))
+        return sorted(
+            (self.rows[i] for i in chosen),
+            key=lambda row: (max(len(example.input_ids) for example in row), row[0].row),
+        )
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
         """Return the micro-batches of one rank in a step; the last ones may be empty."""
@@ -107,10 +110,6 @@ class Loader:
         sizes = [sum(len(example.input_ids) for example in row) for row in rows]
         dealt = deal(sizes, max_tokens=self.max_tokens, rank=rank, world=world)
         return [[example for i in batch for example in rows[i]] for batch in dealt]
-
-
-def _longest(row: list[Example]) -> int:
-    return max(len(example.input_ids) for example in row)
 
 
 def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> list[list[int]]:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -320,7 +319,7 @@ def _csv_reader(kind: str, source: Iterator[str], separator: str | None) -> Any:
     # The limit is one for the whole process; the module's own is 128 KiB.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
     if separator is None and kind == "tsv":
-        return _TabReader(source)
+        return csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
     mark = "\t" if separator == r"\t" else separator or ","
     if len(mark) != 1 or mark in '"\r\n':
         raise ConfigError(
@@ -328,19 +327,6 @@ def _csv_reader(kind: str, source: Iterator[str], separator: str | None) -> Any:
             "line break."
         )
     return csv.reader(source, strict=True, delimiter=mark)
-
-
-class _TabReader:
-    """Splits lines at tabs and counts them; faster than the csv module without quotes."""
-
-    def __init__(self, source: Iterator[str]) -> None:
-        self._source = source
-        self.line_num = 0
-
-    def __next__(self) -> list[str]:
-        line = next(self._source)
-        self.line_num += 1
-        return line.rstrip("\r\n").split("\t") if line.strip("\r\n") else []
 
 
 def _records(lines: Lines, reader: Any, report: BadRowReporter) -> Iterator[tuple[int, list[str]]]:
@@ -385,19 +371,12 @@ def _table_rows(
     lines: Lines, reader: Any, choice: _Choice, report: BadRowReporter
 ) -> Iterator[Row]:
     path, names = str(lines.path), _header(lines, reader)
-    picked = choice.pick(names)
-    keys, width = list(picked), len(names)
-    places = {name: place for place, name in enumerate(names)}
-    indexes = [places[own] for own in picked.values()]
-    is_whole = indexes == list(range(width))
-    # One index more than needed, so that the result is a tuple also for a single column.
-    get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
+    places = [(key, names.index(own)) for key, own in choice.pick(names).items()]
     for line, fields in _records(lines, reader, report):
-        if len(fields) == width:
-            values = fields if is_whole else get(fields)
-            yield Row(dict(zip(keys, values, strict=False)), path, line)
+        if len(fields) == len(names):
+            yield Row({key: fields[place] for key, place in places}, path, line)
         else:
-            problem = f"{len(fields)} fields, but the header names {width}"
+            problem = f"{len(fields)} fields, but the header names {len(names)}"
             rule = "Quote a field that holds the separator, or name another with --separator."
             report(InputError(f"{name_of(path)}:{line}: {problem}. {rule}"))
 

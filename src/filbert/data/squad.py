@@ -15,7 +15,6 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -362,7 +361,7 @@ def cut_up(
                 max_length=cutting.max_length,
                 stride=cutting.stride,
                 max_first=cutting.max_question_length,
-                place=partial(_place_of, some),
+                place=lambda index, some=some: question_place(some[index]),  # type: ignore[misc]
             )
         except InputError as error:
             raise InputError(f"{error} Or lower --max-question-length.") from error
@@ -373,10 +372,6 @@ def cut_up(
             windows = windows_of(row.values["id"], context, encodings, shared)
             last = windows[0].question
             yield row, encodings, windows
-
-
-def _place_of(rows: Sequence[Row], index: int) -> str:
-    return question_place(rows[index])
 
 
 def windows_of(

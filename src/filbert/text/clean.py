@@ -23,7 +23,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv6Address
 
 from filbert.errors import ConfigError, did_you_mean, printable
 
@@ -47,11 +46,8 @@ _BARE = """
 """
 NEGATED_BARE = tuple(_BARE.split())
 
-# Dropped by the step "stop-words" unless negations are kept; with every contraction in NEGATED.
-_NEGATIONS = "cannot neither never no nobody none nor not nothing nowhere without"
-NEGATIONS = frozenset(_NEGATIONS.split())
-
-# Articles, pronouns, prepositions, conjunctions, auxiliaries, and their contractions.
+# Articles, pronouns, prepositions, conjunctions, auxiliaries, and their contractions. "Not", "no",
+# "never" and others are no stop words, because they reverse the meaning of what follows.
 _STOP_WORDS = """
     a an the this that these those such
     i me my mine myself we us our ours ourselves you your yours yourself yourselves
@@ -118,35 +114,14 @@ _V4 = re.compile(
     r"(?:/\d{1,2}|:\d{1,5})?(?!\w|\.\w)",
     re.ASCII,
 )
-_V6 = re.compile(
-    r"(?:(?<![\w:.])|(?<=user:|talk:))(?:[0-9a-fx]{1,4}:|::)[0-9a-fx:.]{2,45}"
-    r"(?:%\w{1,15}|/\d{1,3})?(?![\w:])",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 def without_ip_addresses(text: str) -> str:
-    """Remove IP addresses: version 4, version 6, and those with their end hidden by x or *.
+    """Remove IP addresses of version 4, also with their end hidden by x or *.
 
     A version number of four parts looks the same, and is removed too.
     """
-    if ":" in text:
-        text = _V6.sub(_after_v6, text)
     return _V4.sub(" ", text) if "." in text else text
-
-
-def _after_v6(match: re.Match[str]) -> str:
-    whole = match[0]
-    address = re.split("[%/]", whole, maxsplit=1)[0].rstrip(".")
-    groups = [group for group in address.split(":") if group]
-    # "::bad" is an indented word on a talk page, and an address; two groups are required.
-    if len(groups) < 2 or address.count(":") < 2:
-        return whole
-    try:
-        IPv6Address(address.lower().replace("x", "0"))
-    except ValueError:
-        return whole
-    return " " + "." * (len(whole) - len(whole.rstrip(".")))
 
 
 _NAME_END = r"\s|\[\]{}()<>,;:!?\"/#"
@@ -259,8 +234,6 @@ STEPS: dict[str, str] = {
     "non-alphanumerics": "remove all but letters and digits",
 }
 STUDY = "study"
-# With "stop-words": remove not, no, never ... as well.
-DROP_NEGATIONS = "drop-negations"
 
 
 @dataclass(frozen=True)
@@ -269,28 +242,20 @@ class Cleaning:
 
     Attributes:
         steps: Keys of STEPS, in its order.
-        keep_negations: not, no, never and others are no stop words, because they reverse the
-            meaning of what follows.
 
     Raises:
-        ConfigError: An unknown step, or negations dropped without stop words.
+        ConfigError: An unknown step.
     """
 
     steps: tuple[str, ...]
-    keep_negations: bool = True
 
     def __post_init__(self) -> None:
         for step in self.steps:
             if step not in STEPS:
-                known = [STUDY, *STEPS, DROP_NEGATIONS, "none"]
+                known = [STUDY, *STEPS, "none"]
                 problem = f"there is no step {printable(repr(step))}; there are {', '.join(known)}"
                 raise ConfigError(f"clean: {problem}.{did_you_mean(step, known)}")
         object.__setattr__(self, "steps", tuple(step for step in STEPS if step in self.steps))
-        if not self.keep_negations and "stop-words" not in self.steps:
-            raise ConfigError(
-                f"clean: {DROP_NEGATIONS} says which words the step stop-words removes. Add "
-                f"stop-words, or leave it out."
-            )
 
     @classmethod
     def parse(cls, given: str | Sequence[str] | None) -> Cleaning | None:
@@ -312,29 +277,22 @@ class Cleaning:
         if not named:
             return None
         steps = list(STEPS) if STUDY in named else []
-        steps += [name for name in named if name not in (STUDY, DROP_NEGATIONS)]
-        return cls(tuple(steps), keep_negations=DROP_NEGATIONS not in named)
+        return cls((*steps, *(name for name in named if name != STUDY)))
 
     @property
     def names(self) -> list[str]:
-        """The steps in their order, then "drop-negations" if it applies; `parse` reads them."""
-        return [*self.steps, *([] if self.keep_negations else [DROP_NEGATIONS])]
+        """The steps in their order; `parse` reads them."""
+        return list(self.steps)
 
     def __str__(self) -> str:
         """Return the shortest form that `parse` reads: "study", or names between commas."""
-        if self.steps == tuple(STEPS):
-            return ",".join([STUDY, *self.names[len(STEPS) :]])
-        return ",".join(self.names)
+        return STUDY if self.steps == tuple(STEPS) else ",".join(self.steps)
 
     def __call__(self, text: str) -> str:
         """Return the text after all steps, with one space between words; it may be empty."""
         for step, work in _WORK:
             if step in self.steps:
                 text = work(text)
-        if "stop-words" in self.steps:
-            text = _without_stop_words(text, _dropped(self.keep_negations))
-        if "non-alphanumerics" in self.steps:
-            text = " ".join(_visible(word) for word in _word().findall(text))
         return " ".join(text.split())
 
 
@@ -365,10 +323,6 @@ _CONTRACTED = frozenset(f"{form}n't" for form in NEGATED)
 _FIRST = {form: NEGATED[form[: -len("nt")]] for form in NEGATED_BARE}
 
 
-def _written_out(text: str) -> str:
-    return _CONTRACTION.sub(_negation, text)
-
-
 def _negation(match: re.Match[str]) -> str:
     written, bare = match[0], match[2]
     words = _FIRST.get(bare.lower()) if bare else NEGATED.get(match[1].lower())
@@ -377,18 +331,6 @@ def _negation(match: re.Match[str]) -> str:
     if written.isupper():
         return words.upper()
     return words.capitalize() if written[0].isupper() else words
-
-
-_WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("urls", without_urls),
-    ("user-names", without_user_names),
-    ("ip-addresses", without_ip_addresses),
-    ("emojis", words_for_emojis),
-    # After emojis, which contain them; before the steps that read words.
-    ("non-alphanumerics", _visible),
-    ("contractions", _written_out),
-    ("lowercase", str.lower),
-)
 
 
 @lru_cache(maxsize=1)
@@ -406,29 +348,32 @@ def _word() -> re.Pattern[str]:
     return re.compile(rf"[^\W_](?:[^\W_]|[{classes}{_INVISIBLE}])*")
 
 
-@lru_cache(maxsize=2)
-def _dropped(keep_negations: bool) -> frozenset[str]:
-    if keep_negations:
-        return STOP_WORDS
-    return STOP_WORDS | NEGATIONS | _CONTRACTED | set(NEGATED_BARE)
-
-
 @lru_cache(maxsize=1)
 def _joined_words() -> re.Pattern[str]:
     word = _word().pattern
     return re.compile(f"{word}(?:[{_APOSTROPHES}]{word})*")
 
 
-def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
-    """Remove stop words; words with an apostrophe are looked up whole, then in their parts."""
+def _without_stop_word(match: re.Match[str]) -> str:
+    """Return a word, or a space for a stop word; with an apostrophe, whole and then its parts."""
+    written = match[0]
+    key = _QUOTES.sub("'", _visible(written).lower())
+    if key in STOP_WORDS:
+        return " "
+    if "'" not in key or key in _CONTRACTED:
+        return written
+    return _word().sub(lambda w: " " if _visible(w[0]).lower() in STOP_WORDS else w[0], written)
 
-    def replacement(match: re.Match[str]) -> str:
-        written = match[0]
-        key = _QUOTES.sub("'", _visible(written).lower())
-        if key in dropped:
-            return " "
-        if "'" not in key or key in _CONTRACTED:
-            return written
-        return _word().sub(lambda w: " " if _visible(w[0]).lower() in dropped else w[0], written)
 
-    return _joined_words().sub(replacement, text)
+_WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("urls", without_urls),
+    ("user-names", without_user_names),
+    ("ip-addresses", without_ip_addresses),
+    ("emojis", words_for_emojis),
+    # After emojis, which contain them; before the steps that read words.
+    ("non-alphanumerics", _visible),
+    ("contractions", lambda text: _CONTRACTION.sub(_negation, text)),
+    ("lowercase", str.lower),
+    ("stop-words", lambda text: _joined_words().sub(_without_stop_word, text)),
+    ("non-alphanumerics", lambda text: " ".join(map(_visible, _word().findall(text)))),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -52,9 +52,11 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
     wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, counts)
     wanted.update(np.flatnonzero(counts).tolist())
     parts = _parts(content) if tokenizer.kind == "bytebpe" else {}
-    kept: set[int] = set()
-    for entry in wanted:
-        kept |= _with_parts(entry, parts)
+    kept, waiting = set[int](), [*wanted]
+    while waiting:
+        if (number := waiting.pop()) not in kept:
+            kept.add(number)
+            waiting += parts.get(number, ())
     return frozenset(kept)
 
 
@@ -81,11 +83,9 @@ def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
             text: new_ids[old] for text, old in model["vocab"].items() if old in new_ids
         }
     if "merges" in model:
-        prefix = model.get("continuing_subword_prefix") or ""
+        known = model["vocab"].keys()
         model["merges"] = [
-            merge
-            for merge in model["merges"]
-            if all(text in model["vocab"] for text in _trio(merge, prefix))
+            [left, right] for left, right in model["merges"] if known >= {left, right, left + right}
         ]
     for token in content["added_tokens"]:
         token["id"] = new_ids[token["id"]]
@@ -157,28 +157,10 @@ def _letters(tokenizer: Tokenizer, content: dict[str, Any], counts: np.ndarray) 
 def _parts(content: dict[str, Any]) -> dict[int, set[int]]:
     """Return the two entries from which each entry of a BPE vocabulary is merged."""
     ids: dict[str, int] = content["model"]["vocab"]
-    prefix = content["model"].get("continuing_subword_prefix") or ""
     parts: dict[int, set[int]] = {}
-    for merge in content["model"]["merges"]:
-        left, right, joined = _trio(merge, prefix)
-        parts.setdefault(ids[joined], set()).update((ids[left], ids[right]))
+    for left, right in content["model"]["merges"]:
+        parts.setdefault(ids[left + right], set()).update((ids[left], ids[right]))
     return parts
-
-
-def _with_parts(entry: int, parts: dict[int, set[int]]) -> set[int]:
-    """Return an entry and all entries from which it is merged."""
-    entries, waiting = set(), [entry]
-    while waiting:
-        if (number := waiting.pop()) not in entries:
-            entries.add(number)
-            waiting += parts.get(number, ())
-    return entries
-
-
-def _trio(merge: Sequence[str], prefix: str) -> tuple[str, str, str]:
-    """Return both parts of a merge and the result; `prefix` marks entries inside words."""
-    left, right = merge
-    return left, right, left + right.removeprefix(prefix)
 
 
 def _processor_ids(

@@ -222,6 +222,19 @@ def without_halves(text: str) -> str:
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
+def tokenised(backend: Any, texts: list[str], *, with_offsets: bool = False) -> list[Any]:
+    """Return what the library makes of texts, without special tokens.
+
+    A lone surrogate, which it refuses, is read as U+FFFD.
+    """
+    run = backend.encode_batch if with_offsets else backend.encode_batch_fast
+    with damage_named("The tokenizer's files"):
+        try:
+            return list(run(texts, add_special_tokens=False))
+        except TypeError:
+            return list(run([without_halves(text) for text in texts], add_special_tokens=False))
+
+
 # The tokenizer
 
 # Texts are passed to the library in chunks of this size, so that memory stays bounded.
@@ -498,7 +511,7 @@ class Tokenizer:
                     flat.append(text)
                 else:
                     flat += text
-            encoded = iter(self._run_chunk(flat, with_offsets))
+            encoded = iter(tokenised(self.backend, flat, with_offsets=with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
                 some = [next(encoded) for _ in range(count)]
@@ -507,15 +520,6 @@ class Tokenizer:
                 if self._filler is not None and not size and not any(part.ids for part in parts):
                     parts[-1] = Part.of_ids([self._filler])
                 yield parts
-
-    def _run_chunk(self, texts: list[str], with_offsets: bool) -> list[Any]:
-        run = self.backend.encode_batch if with_offsets else self.backend.encode_batch_fast
-        with damage_named("The tokenizer's files"):
-            try:
-                return list(run(texts, add_special_tokens=False))
-            except TypeError:
-                clean = [without_halves(text) for text in texts]
-                return list(run(clean, add_special_tokens=False))
 
     def _spread(
         self, parts: list[Part], max_length: int, stride: int, max_first: int | None
