@@ -166,30 +166,12 @@ def module_weights(names: set[str]) -> set[str]:
     return set(found.values())
 
 
-def is_offline(local_files_only: bool | None) -> bool:
-    """Return whether downloads are switched off, by the argument or else by HF_HUB_OFFLINE."""
-    if local_files_only is not None:
-        return local_files_only
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
-
-
-def fetch(
-    name: str,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    local_files_only: bool | None = None,
-    tokenizer_only: bool = False,
-) -> Path:
+def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = False) -> Path:
     """Download a model into huggingface_hub's cache and return its folder.
 
     Args:
         name: A Hub id, "owner/name".
         revision: A branch, tag or commit; by default the main branch.
-        token: For private models; by default huggingface_hub's own (HF_TOKEN or the login).
-        local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
         tokenizer_only: Do not download the weights.
 
     Raises:
@@ -200,17 +182,17 @@ def fetch(
     from huggingface_hub import constants, errors
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    if is_offline(local_files_only):
+    if constants.HF_HUB_OFFLINE:
         folder = _cached(name, revision)
         if folder is None:
             raise InputError(
                 f"{name!r} is no local folder, and there is no copy in the local cache. "
-                "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
+                "Downloads are switched off (HF_HUB_OFFLINE)."
             )
         return folder
     try:
         # snapshot_download would send the same request without a timeout.
-        info = huggingface_hub.HfApi(token=token).model_info(
+        info = huggingface_hub.HfApi().model_info(
             name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
         )
     except hub_failures() as error:
@@ -231,9 +213,7 @@ def fetch(
         disable_progress_bars()
     try:
         return Path(
-            huggingface_hub.snapshot_download(
-                name, revision=revision, token=token, allow_patterns=patterns
-            )
+            huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
         )
     except hub_failures() as error:
         raise InputError(explained(error, name, revision)) from error

@@ -53,38 +53,26 @@ _FILE = re.compile(
 )
 
 
-def find_model(
-    name: str,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    local_files_only: bool | None = None,
-    tokenizer_only: bool = False,
-) -> Path:
+def find_model(name: str, *, tokenizer_only: bool = False) -> Path:
     """Return the place of a model; it is downloaded if it is not on this machine.
 
     Args:
         name: A local path takes precedence: a folder in Hugging Face's layout, a folder with a
             TensorFlow checkpoint, its prefix or one of its files. Else
-            "filbert-mini", "minilm", or a Hub id, also as "owner/name@revision".
-        revision: Branch, tag or commit of a Hub id.
-        token: For private Hub models; by default huggingface_hub's (HF_TOKEN or the login).
-        local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
+            "filbert-mini", "minilm", or a Hub id, also with a branch, tag or commit, as
+            "owner/name@revision".
         tokenizer_only: The weights are not needed, and a folder need not have a config.json.
 
     Raises:
         InputError: No such folder or id, no access, or no network.
-        ConfigError: Two revisions, or an impossible one.
+        ConfigError: An impossible revision.
         FormatError: A folder without a model.
     """
     local = _find_local(name, tokenizer_only)
     if local is not None:
         return local
     hub_id, at, asked = name.partition("@")
-    if at:
-        if revision not in (None, asked):
-            raise ConfigError(f"{name!r} names one revision and {revision!r} another.")
-        revision = asked
+    revision = asked if at else None
     built_in = _find_built_in(hub_id)
     if built_in is not None:
         if revision is not None:
@@ -99,13 +87,7 @@ def find_model(
         )
     if revision is not None and not _REVISION.fullmatch(revision):
         raise ConfigError(f"{printable(revision)!r} is no revision (a branch, tag or commit).")
-    folder = _fetch(
-        hub_id,
-        revision=revision,
-        token=token,
-        local_files_only=local_files_only,
-        tokenizer_only=tokenizer_only,
-    )
+    folder = _fetch(hub_id, revision=revision, tokenizer_only=tokenizer_only)
     return _in_folder(folder, name, tokenizer_only)
 
 

@@ -11,7 +11,6 @@ from filbert.checkpoints.families import PICKLES, SAFETENSORS
 from filbert.checkpoints.hub import (
     explained,
     hub_failures,
-    is_offline,
     is_published,
     module_weights,
 )
@@ -109,7 +108,7 @@ def push(
 
     files = files_to_push(folder)
     check_repo(repo_id)
-    if is_offline(None):
+    if constants.HF_HUB_OFFLINE:
         raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
     token = token or huggingface_hub.get_token()
     if not token:
