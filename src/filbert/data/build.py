@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.data.documents import Blocks, Document, read_documents, split_sentences
+from filbert.data.documents import Document, blocks_of, read_documents, split_sentences
 from filbert.data.records import file_digest
 from filbert.data.shards import (
     FORMAT_VERSION,
@@ -42,6 +42,8 @@ _UNFINISHED = ".shard.tmp"
 # Tokens per shard; it ends with the block of text that reaches this number.
 SHARD_TOKENS = 2**24
 _OUR_FILES = ("shard-", _UNFINISHED, f".{PROGRESS}", f".{MANIFEST}", TOKENIZER, MANIFEST)
+# What `blocks_of` counts.
+_READ = ("read_documents", "read_lines", "read_bytes", "duplicate_documents")
 # Limit of the default number of threads; the work in Python, a quarter of all, is done by one.
 _MOST_WORKERS = 4
 
@@ -113,15 +115,21 @@ def build_corpus(
         kept, num_bytes = len(done["shards"]), 0
         if "counts" not in done:
             tokenizer.save(folder / TOKENIZER)
-            blocks = Blocks(read_documents(paths, text_column=options.text_column))
+            counts = Counter(dict.fromkeys(_READ, 0))
+            blocks = blocks_of(read_documents(paths, text_column=options.text_column), counts)
+            # After a kill the text is read from its beginning.
+            for _ in islice(blocks, _total(done["shards"], "blocks")):
+                pass
+            num_bytes = -counts["read_bytes"]
 
             def report(num_tokens: int) -> None:
                 if on_progress:
                     seconds = time.perf_counter() - begin
-                    on_progress(BuildProgress(blocks.num_bytes, num_tokens, seconds))
+                    on_progress(BuildProgress(counts["read_bytes"], num_tokens, seconds))
 
-            num_bytes, rest = _write_shards(folder, done, blocks, options, workers, report)
-            done = _finish(folder, done, blocks, rest)
+            rest = _write_shards(folder, done, blocks, options, workers, report)
+            num_bytes += counts["read_bytes"]
+            done = _finish(folder, done, counts, rest)
     return Built(done, num_bytes, time.perf_counter() - begin, workers, kept)
 
 
@@ -204,27 +212,18 @@ def _differences(old: dict[str, Any], plan: dict[str, Any]) -> list[str]:
 def _write_shards(
     folder: Path,
     done: dict[str, Any],
-    blocks: Blocks,
+    blocks: Iterable[Block],
     options: CorpusOptions,
     workers: int,
     report: Callable[[int], None],
-) -> tuple[int, list[EncodedBlock]]:
-    """Encode the blocks after the last finished shard, and write full shards.
-
-    Returns:
-        The bytes of text that were encoded, and the last blocks if they have no token.
-    """
+) -> list[EncodedBlock]:
+    """Encode blocks and write full shards; return the last blocks if they have no token."""
     num_tokens = _total(done["shards"], "tokens")
     pending: list[EncodedBlock] = []
     pending_tokens = 0
-    source = iter(blocks)
     try:
-        # The text is read from its beginning.
-        for _ in islice(source, _total(done["shards"], "blocks")):
-            pass
-        before = blocks.num_bytes
         by_rules = options.sentences == "rules"
-        results = encode_blocks(source, folder / TOKENIZER, by_rules=by_rules, workers=workers)
+        results = encode_blocks(blocks, folder / TOKENIZER, by_rules=by_rules, workers=workers)
         with closing(results):
             for encoded in results:
                 pending.append(encoded)
@@ -242,7 +241,7 @@ def _write_shards(
             f"interrupted: {len(done['shards'])} shards are finished in {folder}. The same command "
             "continues from there."
         ) from None
-    return blocks.num_bytes - before, pending
+    return pending
 
 
 def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBlock]) -> None:
@@ -259,7 +258,7 @@ def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBl
 
 
 def _finish(
-    folder: Path, done: dict[str, Any], blocks: Blocks, rest: Sequence[EncodedBlock]
+    folder: Path, done: dict[str, Any], read: Counter[str], rest: Sequence[EncodedBlock]
 ) -> dict[str, Any]:
     """Write and return the manifest, which makes the corpus complete."""
     shards = done["shards"]
@@ -268,10 +267,7 @@ def _finish(
     everything = [*shards, *(encoded._asdict() for encoded in rest)]
     sums = ("documents", "sentences", "tokens", "unknown_tokens")
     counts = {key: _total(shards, key) for key in sums} | {
-        "read_documents": blocks.num_documents,
-        "read_lines": blocks.num_lines,
-        "read_bytes": blocks.num_bytes,
-        "duplicate_documents": blocks.num_duplicates,
+        **read,
         "documents_without_tokens": _total(everything, "empty_documents"),
         "sentences_without_tokens": _total(everything, "empty_sentences"),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -105,46 +106,33 @@ BLOCK_CHARACTERS = 2**19
 MAX_REMEMBERED = 4_000_000
 
 
-class Blocks:
-    """Documents in blocks, without those that equal an earlier one; can be iterated once.
+def blocks_of(documents: Iterable[Document], counts: Counter[str]) -> Iterator[list[Document]]:
+    """Yield documents in blocks, without those that equal an earlier one by 64 bits of BLAKE2b.
 
-    Documents are compared by 64 bits of BLAKE2b.
-
-    Attributes:
-        num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
-        num_duplicates: Documents dropped as equal to an earlier one.
+    Args:
+        documents: All of them.
+        counts: Counts read_documents, read_lines, read_bytes (of UTF-8, with a newline per line)
+            and duplicate_documents, as far as they were read.
     """
-
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self.num_documents = self.num_lines = self.num_bytes = self.num_duplicates = 0
-        self._documents = documents
-        self._seen: set[bytes] = set()
-
-    def __iter__(self) -> Iterator[list[Document]]:
-        pending: list[Document] = []
-        size = 0
-        for document in self._documents:
-            size += sum(map(len, document))
-            if self._is_new(document):
-                pending.append(document)
-            if size >= BLOCK_CHARACTERS:
-                yield pending
-                pending, size = [], 0
-        if size:
-            yield pending
-
-    def _is_new(self, document: Document) -> bool:
+    seen: set[bytes] = set()
+    pending: list[Document] = []
+    size = 0
+    for document in documents:
         text = "\n".join(document).encode("utf-8", "surrogatepass")
-        self.num_documents += 1
-        self.num_lines += len(document)
-        self.num_bytes += len(text) + 1
+        counts.update(read_documents=1, read_lines=len(document), read_bytes=len(text) + 1)
         digest = hashlib.blake2b(text, digest_size=8).digest()
-        if digest in self._seen:
-            self.num_duplicates += 1
-            return False
-        if len(self._seen) < MAX_REMEMBERED:
-            self._seen.add(digest)
-        return True
+        if digest in seen:
+            counts["duplicate_documents"] += 1
+        else:
+            pending.append(document)
+            if len(seen) < MAX_REMEMBERED:
+                seen.add(digest)
+        size += sum(map(len, document))
+        if size >= BLOCK_CHARACTERS:
+            yield pending
+            pending, size = [], 0
+    if size:
+        yield pending
 
 
 # Sentences of running text, by rules for many languages

@@ -47,10 +47,10 @@ def label_order(label: str) -> tuple[int, float, str]:
     return (0, number, label) if math.isfinite(number) else (1, 0.0, label)
 
 
-def listed(labels: Sequence[str], most: int = 12) -> str:
-    """Return the first labels, for messages."""
-    first = ", ".join(repr(label) for label in labels[:most])
-    return f"[{first}{', ...' if len(labels) > most else ''}]"
+def listed(labels: Sequence[str]) -> str:
+    """Return the first twelve labels, for messages."""
+    first = ", ".join(repr(label) for label in labels[:12])
+    return f"[{first}{', ...' if len(labels) > 12 else ''}]"
 
 
 # Labels of a row

@@ -93,7 +93,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
-        """Open a folder; sizes are checked, contents are not (`verify` does).
+        """Open a folder; sizes are checked, contents are not.
 
         Raises:
             FormatError: There is no corpus, or it is unfinished or damaged.
@@ -152,15 +152,6 @@ class Corpus:
             ids[at - begin : upto - begin] = self._shard(index).tokens[at - base : upto - base]
             at, index = upto, index + 1
         return ids
-
-    def verify(self) -> None:
-        """Compare the SHA-256 of every shard file with the manifest.
-
-        Raises:
-            FormatError: A file differs.
-        """
-        for shard in self.manifest["shards"]:
-            verify_shard(self.folder, shard)
 
     def _map(self, index: int) -> Shard:
         entry = self.manifest["shards"][index]
