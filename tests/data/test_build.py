@@ -170,7 +170,7 @@ def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, 
         "documents.BLOCK_CHARACTERS = 1000\n"
         "build.SHARD_TOKENS = 600\n"
         f"build.build_corpus([{str(text)!r}], Tokenizer.load({str(vocab)!r}), {str(out)!r},\n"
-        "    workers=2, on_progress=lambda p: print('.', flush=True))\n"
+        "    workers=2, on_progress=lambda *_: print('.', flush=True))\n"
     )
     draw = random.Random(2)
     for number in range(kills + 1):

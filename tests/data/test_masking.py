@@ -15,6 +15,7 @@ from filbert.data.masking import (
     STYLES,
     UNITS,
     Masker,
+    ObjectiveOptions,
     TokenRows,
     choose_ngrams,
     choose_spans,
@@ -29,7 +30,10 @@ PIECES = range(20, 24)  # the ids of ##ly ##ing ##ed ##s in the tiny vocabulary
 
 
 def masker_of(tiny: Tokenizer, unit: str = "token", style: str = "bert", rate: float = 0.15):
-    return Masker.of(tiny, unit=unit, style=style, rate=rate, most=None)
+    options = ObjectiveOptions(
+        masking=unit, mask_style=style, mask_rate=rate, max_predictions=10**6
+    )
+    return Masker.of(tiny, options)
 
 
 def random_rows(lengths: list[int], seed: int = 0) -> tuple[TokenRows, np.ndarray]:
@@ -139,7 +143,7 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
     masker = replace(masker_of(tiny), weights=weights)
     first = np.bincount([p[0] for p, _ in mask(rows, masker)[1]], minlength=4)[1:] / count
     assert np.abs(first - np.array([1, 2, 3]) / 6).max() < 0.01
-    targets = mask(rows, replace(masker, rate=0.4))[1]
+    targets = mask(rows, replace(masker_of(tiny, rate=0.4), weights=weights))[1]
     assert {len(p) for p, _ in targets} == {2}
     left = np.bincount([6 - int(p.sum()) for p, _ in targets], minlength=4)[1:] / count
     # The one that is left: by hand from the two orders in which the others can be drawn.
@@ -150,7 +154,7 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):
-        Masker.of(Tokenizer.load(tmp_path), unit="token", style="bert", rate=0.15, most=None)
+        Masker.of(Tokenizer.load(tmp_path), ObjectiveOptions())
 
 
 @pytest.mark.parametrize(

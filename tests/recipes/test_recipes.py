@@ -130,7 +130,7 @@ def test_long_rows_have_room_for_as_many_more_masks(name, tiny, tmp_path):
     corpus = write_corpus(tmp_path, [[[5, 6, 7] * 300]] * 2)
     phases = _phases(options_of(name), corpus, tiny, torch.device("cpu"))
     # google-research/bert's README: 20 at 128 tokens, 80 at 512.
-    assert [phase.loader.instances.masker.most for phase in phases] == [20, 80]
+    assert [phase.loader.instances.options.most for phase in phases] == [20, 80]
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -48,14 +48,6 @@ _READ = ("read_documents", "read_lines", "read_bytes", "duplicate_documents")
 _MOST_WORKERS = 4
 
 
-class BuildProgress(NamedTuple):
-    """Bytes read, tokens written, and seconds since the beginning."""
-
-    num_bytes: int
-    num_tokens: int
-    seconds: float
-
-
 class Built(NamedTuple):
     """The result of a build.
 
@@ -82,7 +74,7 @@ def build_corpus(
     options: CorpusOptions | None = None,
     workers: int | None = 1,
     overwrite: bool = False,
-    on_progress: Callable[[BuildProgress], None] | None = None,
+    on_progress: Callable[[int, int, float], None] | None = None,
 ) -> Built:
     """Tokenise files into the folder `out`; `shards` describes the format.
 
@@ -96,7 +88,8 @@ def build_corpus(
         options: Defaults if None.
         workers: Threads that tokenise; None: one per core, at most 4.
         overwrite: Delete another or a damaged corpus in `out`.
-        on_progress: Called after each block.
+        on_progress: Called after each block with the bytes read, the tokens written, and the
+            seconds since the beginning.
 
     Raises:
         InputError: A file cannot be read or has no text.
@@ -124,8 +117,7 @@ def build_corpus(
 
             def report(num_tokens: int) -> None:
                 if on_progress:
-                    seconds = time.perf_counter() - begin
-                    on_progress(BuildProgress(counts["read_bytes"], num_tokens, seconds))
+                    on_progress(counts["read_bytes"], num_tokens, time.perf_counter() - begin)
 
             rest = _write_shards(folder, done, blocks, options, workers, report)
             num_bytes += counts["read_bytes"]

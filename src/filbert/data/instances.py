@@ -211,14 +211,8 @@ class Instances:
         self.sentences = Sentences.of(corpus)
         if not self.sentences.num_documents:
             raise InputError("The corpus has no text, so there is nothing to learn from.")
-        self.masker = Masker.of(
-            tokenizer,
-            unit=options.masking,
-            style=options.mask_style,
-            rate=options.mask_rate,
-            most=options.most,
-            weights=self._weights(tokenizer.vocab_size) if options.mask_rarity else None,
-        )
+        weights = self._weights(tokenizer.vocab_size) if options.mask_rarity else None
+        self.masker = Masker.of(tokenizer, options, weights)
         self._document_starts = self.sentences.borders[self.sentences.firsts]
         self.plan = lru_cache(maxsize=2)(self._plan)
         self.order = lru_cache(maxsize=2)(self._order)
@@ -280,7 +274,7 @@ class Instances:
         starts = np.concatenate([[0], np.cumsum(self.lengths(version, rows))])
         ids = np.empty(starts[-1], dtype=np.int32)
         types = np.zeros(starts[-1], dtype=np.uint8)
-        fresh = None if self.masker.unit == "token" else np.zeros(starts[-1], dtype=bool)
+        fresh = None if self.options.masking == "token" else np.zeros(starts[-1], dtype=bool)
         bounds, inside = starts.tolist(), self._borders_inside(plan).tolist()
         for at, numbers, borders in zip(bounds[:-1], plan.tolist(), inside, strict=True):
             self._fill(ids, types, fresh, at, numbers, self._document_starts[slice(*borders)])

@@ -293,10 +293,7 @@ class Masker:
     """The rules of masking for one vocabulary, created by `of`.
 
     Attributes:
-        unit: One of UNITS.
-        style: A value of STYLES.
-        rate: Share of a row's tokens, special tokens included.
-        most: Largest number per row, or None.
+        options: What is masked, and how.
         mask_id: Id of the mask token.
         never: bool (V,), ids that are never masked: separators, padding, and in some styles the
             unknown token.
@@ -305,28 +302,23 @@ class Masker:
         weights: float64 (V,), relative probability of a token to be masked; None for equal ones.
     """
 
-    unit: str
-    style: Style
-    rate: float
-    most: int | None
+    options: ObjectiveOptions
     mask_id: int
     never: np.ndarray
     continues: np.ndarray
     drawn: np.ndarray
     weights: np.ndarray | None = None
 
+    @property
+    def style(self) -> Style:
+        """How many tokens are masked, and what replaces them."""
+        return STYLES[self.options.mask_style]
+
     @classmethod
     def of(
-        cls,
-        tokenizer: Tokenizer,
-        *,
-        unit: str,
-        style: str,
-        rate: float,
-        most: int | None,
-        weights: np.ndarray | None = None,
+        cls, tokenizer: Tokenizer, options: ObjectiveOptions, weights: np.ndarray | None = None
     ) -> Masker:
-        """Create the rules for a tokenizer; `style` is a key of STYLES.
+        """Create the rules for a tokenizer.
 
         Raises:
             ConfigError: The vocabulary has no mask token.
@@ -336,7 +328,6 @@ class Masker:
                 "The vocabulary has no mask token, so nothing can be masked. "
                 "Use a vocabulary made for masked language models."
             )
-        chosen = STYLES[style]
         special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
         if weights is not None:
             # DistilBERT's collator counts it among the special tokens.
@@ -346,12 +337,12 @@ class Masker:
         for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
             exists[number] = True
             continues[number] = not _BEGINS_WORD[tokenizer.kind](piece)
-        if not chosen.whole_vocabulary:
+        if not STYLES[options.mask_style].whole_vocabulary:
             exists &= ~never
             if tokenizer.unk_id is not None:
                 exists[tokenizer.unk_id] = False
         drawn = np.flatnonzero(exists).astype(np.int32)
-        return cls(unit, chosen, rate, most, tokenizer.mask_id, never, continues, drawn, weights)
+        return cls(options, tokenizer.mask_id, never, continues, drawn, weights)
 
 
 # Masking of rows
@@ -396,7 +387,7 @@ def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.nda
     row = np.repeat(np.arange(len(lengths)), lengths)
     places = _Places(row, np.arange(len(ids)) - starts[row], ~masker.never[ids])
     counts = _counts(lengths, keys, masker)
-    if masker.unit != "token":
+    if masker.options.masking != "token":
         at, coins = _units(rows, places, counts, masker)
     elif masker.style.replacement:
         at, coins = _with_replacement(rows, places, counts)
@@ -415,13 +406,13 @@ def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.nda
 
 
 def _counts(lengths: np.ndarray, keys: np.ndarray, masker: Masker) -> np.ndarray:
-    share = masker.rate * lengths
+    share = masker.options.mask_rate * lengths
     if masker.style.rounded:
         counts = np.maximum(1, np.rint(share))  # half to even, as Python's round
     else:
         counts = np.floor(share + uniform(keys, _COUNT, np.zeros(1)))
-    if masker.most is not None:
-        counts = np.minimum(masker.most, counts)
+    if masker.options.most is not None:
+        counts = np.minimum(masker.options.most, counts)
     return counts.astype(np.int64)
 
 
@@ -469,10 +460,10 @@ def _units(
     sizes = np.bincount(word_of, minlength=len(words))
     chances = uniform(rows.keys[row], _LENGTH, position)
     # A span is drawn by one of its tokens, words and n-grams by their first word.
-    turns = tokens if masker.unit == "span" else words
+    turns = tokens if masker.options.masking == "span" else words
     turn_row = places.row[turns]
     order = shuffled(rows.keys[turn_row], _ORDER, places.position[turns], turn_row)
-    if masker.unit == "span":
+    if masker.options.masking == "span":
         order = word_of[order]
     breaks = ~places.free[words - 1] | (places.position[words] == 0)
     choices: list[tuple[int, int]] = []
@@ -480,9 +471,9 @@ def _units(
     for r, (a, b) in enumerate(_bounds(row, counts)):
         turn = (order[slice(*turn_bounds[r])] - a).tolist()
         wanted, size = int(counts[r]), sizes[a:b].tolist()
-        if masker.unit == "word":
+        if masker.options.masking == "word":
             chosen = choose_words(size, turn, wanted)
-        elif masker.unit == "ngram":
+        elif masker.options.masking == "ngram":
             chosen = choose_ngrams(size, turn, wanted, chances[a:b].tolist())
         else:
             chosen = choose_spans(size, breaks[a:b].tolist(), turn, wanted, chances[a:b].tolist())
@@ -492,7 +483,7 @@ def _units(
         head[first:behind] = first
     picked = head[word_of] >= 0
     at = tokens[picked]
-    if masker.unit == "span":
+    if masker.options.masking == "span":
         return at, uniform(rows.keys[places.row[at]], _COIN, position[head[word_of[picked]]])
     return at, uniform(rows.keys[places.row[at]], _COIN, places.position[at])
 

@@ -435,7 +435,7 @@ def _open_corpus(
                 folder,
                 workers=None,
                 overwrite=True,  # replaces the shards of an earlier attempt
-                on_progress=lambda done: bar.update(shown, completed=done.num_bytes),
+                on_progress=lambda num_bytes, *_: bar.update(shown, completed=num_bytes),
             )
     parallel.barrier()
     return Corpus.open(folder)

@@ -27,7 +27,7 @@ from filbert.errors import ConfigError, printable
 from filbert.text.learning import Progress
 
 if TYPE_CHECKING:
-    from filbert.data.build import BuildProgress, Built
+    from filbert.data.build import Built
 
 
 def tokenize(
@@ -216,7 +216,7 @@ def _times(built: Built) -> dict[str, Any]:
 
 
 @contextmanager
-def _corpus_progress(paths: Sequence[str]) -> Iterator[Callable[[BuildProgress], None]]:
+def _corpus_progress(paths: Sequence[str]) -> Iterator[Callable[[int, int, float], None]]:
     """Show megabytes, tokens and speed on stderr."""
     from filbert.train.log import progress_bar
 
@@ -224,13 +224,13 @@ def _corpus_progress(paths: Sequence[str]) -> Iterator[Callable[[BuildProgress],
     with progress_bar("seen") as bar:
         task = bar.add_task("corpus", total=size_of_text(paths), seen="hashing the input")
 
-        def on_progress(progress: BuildProgress) -> None:
-            size = progress.num_bytes / 1e6
+        def on_progress(num_bytes: int, num_tokens: int, seconds: float) -> None:
+            size = num_bytes / 1e6
             line = (
-                f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
-                f"{size / max(progress.seconds, 1e-9):,.2f} MB/s"
+                f"{size:,.0f} MB, {num_tokens / 1e6:,.1f} M tokens, "
+                f"{size / max(seconds, 1e-9):,.2f} MB/s"
             )
-            bar.update(task, completed=progress.num_bytes, seen=line)
+            bar.update(task, completed=num_bytes, seen=line)
             show(line)
 
         yield on_progress
