@@ -379,12 +379,12 @@ def check(
     test: Rows | None = None,
     model: PathLike | None = None,
     max_length: int | None = None,
-    similarity: float | None = None,
+    near_duplicates: bool = False,
     **options: Unpack[keywords.LabelledFileKeywords],
 ) -> Report:
     """Report what is wrong with a data set before anything is trained; see `filbert check`.
 
-    `data` are the training rows. Near-duplicates are searched if a `similarity` is given.
+    `data` are the training rows.
 
     Returns:
         `problems`, the most serious first, and counts for each file in `splits`.
@@ -410,7 +410,7 @@ def check(
             chosen.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,
-            near_threshold=similarity,
+            near=near_duplicates,
         )
 
 

@@ -44,9 +44,7 @@ def row_check(task) -> RowCheck:
     )  # fmt: skip
 
 
-def look(
-    folder: Path, tokenizer=None, max_length: int = 8, near_threshold=None, **contents: str
-) -> Report:
+def look(folder: Path, tokenizer=None, max_length: int = 8, near=False, **contents: str) -> Report:
     files = []
     for split, content in contents.items():
         path = folder / f"{split}.csv"
@@ -54,7 +52,7 @@ def look(
         files.append((split, path))
     return check(
         files, row_check(Topics()), ColumnNames(), tokenizer=tokenizer,
-        max_length=max_length, near_threshold=near_threshold,
+        max_length=max_length, near=near,
     )  # fmt: skip
 
 
@@ -268,8 +266,8 @@ TRAIN = [(BASE, "a"), (OTHER, "b"), (BASE + " and kettles", "b"), ("alone", "a")
 DEV = [(OTHER + "!", "b"), (OTHER[:-5], "a"), ("new", "a"), (BASE, "a")]
 
 
-def near(folder: Path, train, dev, threshold: float | None = 0.8) -> Report:
-    return look(folder, near_threshold=threshold, train=rows(*train), dev=rows(*dev))
+def near(folder: Path, train, dev, *, near: bool = True) -> Report:
+    return look(folder, near=near, train=rows(*train), dev=rows(*dev))
 
 
 def where(report: Report, kind: str) -> list[str]:
@@ -299,7 +297,7 @@ def test_rows_that_were_read_have_the_findings_of_their_files_near_ones_up_to_a_
         name: (str(path), list(Topics().read(path, ColumnNames()))) for name, path in files.items()
     }
     assert doctor.check_rows(splits, row_check(Topics())).problems == report.problems
-    exact = near(tmp_path, TRAIN, DEV, None).problems
+    exact = near(tmp_path, TRAIN, DEV, near=False).problems
     for limit, size in (("NEAR_ROWS", len(TRAIN + DEV)), ("NEAR_CHARACTERS", 500)):
         with monkeypatch.context() as patched:
             patched.setattr(doctor, limit, size - 1)

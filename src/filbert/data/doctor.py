@@ -19,7 +19,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.data.splitting import bands_for, between, near_duplicates
+from filbert.data.splitting import THRESHOLD, between, near_duplicates
 from filbert.data.streams import name_of
 from filbert.data.texts import holds_text
 from filbert.errors import InputError, printable
@@ -39,7 +39,6 @@ _LABELS_NAMED = 8
 
 # `check_rows` looks for near-duplicates up to these sizes only: 20,000 comments of 400 characters
 # take 1.5 s of one core, everything else 0.2 s.
-NEAR_THRESHOLD = 0.8
 NEAR_ROWS = 20_000
 NEAR_CHARACTERS = 10_000_000
 
@@ -362,10 +361,10 @@ class _Check:
             return None
         return file.start + np.flatnonzero(self.lengths_in(file) > self.max_length)
 
-    def report(self, near_threshold: float | None) -> Report:
-        """Apply the rules and return the result."""
-        if near_threshold is not None:
-            self.add(_near_duplicates(self, near_threshold))
+    def report(self, *, near: bool) -> Report:
+        """Apply the rules, with `near` that for near-duplicates too, and return the result."""
+        if near:
+            self.add(_near_duplicates(self))
         for rule in (_uneven_rows, _same_texts, _lengths, _labels):
             self.add(rule(self))
         problems = [
@@ -500,16 +499,16 @@ def _counted(counts: list[tuple[str, int]]) -> str:
     return named + (", ..." if len(counts) > _LABELS_NAMED else "")
 
 
-def _near_duplicates(check: _Check, threshold: float) -> Iterator[Finding]:
+def _near_duplicates(check: _Check) -> Iterator[Finding]:
     """Near-duplicates of train in other files, within a file, and with different labels.
 
     Only rows whose texts differ make findings; `_same_texts` finds the equal ones.
     """
     parts = [file.num_rows for file in check.files]
-    near = near_duplicates(check.texts, threshold=threshold, parts=parts)
+    near = near_duplicates(check.texts, parts=parts)
     text_of = np.unique(check.digests, axis=0, return_inverse=True)[1].reshape(-1)
     names = np.repeat([file.name for file in check.files], parts)
-    size = f"(similarity {threshold:g} or more)"
+    size = f"(similarity {THRESHOLD:g} or more)"
     for file in check.files:
         if file.name == "train":
             continue
@@ -541,7 +540,7 @@ def check(
     *,
     tokenizer: Tokenizer | None,
     max_length: int,
-    near_threshold: float | None = None,
+    near: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Check labelled data of any task.
@@ -552,20 +551,17 @@ def check(
         names: The user's names of the columns.
         tokenizer: Without it, lengths are in words and truncation is not checked.
         max_length: In tokens, specials included.
-        near_threshold: Also find texts that are at least so similar; see `near_duplicates`.
+        near: Also find texts that are almost the same; see `near_duplicates`.
         progress: Called with the number of further rows read.
 
     Raises:
         InputError: A file does not exist, lacks a column, or holds no row at all.
-        ConfigError: The threshold is not from 0.6 to 1.
     """
-    if near_threshold is not None:
-        bands_for(near_threshold)
-    check = _Check(task, tokenizer, max_length, keeps_texts=near_threshold is not None)
+    check = _Check(task, tokenizer, max_length, keeps_texts=near)
     for split, path in files:
         check.begin(split, path)
         check.read(task.read(path, names, on_error=check.bad), progress)
-    return check.report(near_threshold)
+    return check.report(near=near)
 
 
 def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: RowCheck) -> Report:
@@ -581,4 +577,4 @@ def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: RowCheck) 
         check.begin(split, path)
         check.read(rows)
     is_small &= sum(map(len, check.texts)) <= NEAR_CHARACTERS
-    return check.report(NEAR_THRESHOLD if is_small else None)
+    return check.report(near=is_small)

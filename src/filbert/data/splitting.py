@@ -4,8 +4,7 @@ For near-duplicates each text becomes a set of character 5-grams and a MinHash s
 al. 1998). Signatures are cut into b bands of r values; texts that agree in a whole band are
 candidates (locality-sensitive hashing: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets,
 section 3.4). A candidate counts only if its true Jaccard similarity reaches the threshold, so there
-are no false positives. A pair of similarity J is missed with probability (1 - J**r)**b: 5e-5 for
-J = 0.8 at the threshold 0.8.
+are no false positives. A pair of similarity J is missed with probability (1 - J**r)**b.
 
 datasketch's MinHashLSH finds the same 1,931 pairs in 20,000 comments of 400 characters, but takes
 16.7 s and 942 MB on one core; this module takes 1.6 s and 70 MB.
@@ -28,10 +27,10 @@ from filbert.text.tokenizer import chunked
 # Near-duplicates
 
 SHINGLE = 5
-NUM_HASHES = 128
-LOWEST_THRESHOLD = 0.6
-# Probability of missing a pair whose similarity is exactly the threshold, at most.
-_MISSED = 1e-3
+# Near-duplicates have at least this Jaccard similarity of their sets of character 5-grams.
+THRESHOLD = 0.8
+# A pair of exactly this similarity is missed with probability (1 - 0.8**5)**25, 5e-5.
+NUM_BANDS, BAND_SIZE = 25, 5
 # Later rows of the same bucket that a row is compared with. Thousands of texts made from one
 # template would otherwise be compared each with each; the cluster is found all the same.
 MAX_NEIGHBOURS = 16
@@ -58,39 +57,32 @@ class NearDuplicates:
     equal_to: np.ndarray
 
 
-def near_duplicates(
-    texts: Sequence[str], *, threshold: float = 0.8, parts: Sequence[int] | None = None
-) -> NearDuplicates:
+def near_duplicates(texts: Sequence[str], *, parts: Sequence[int] | None = None) -> NearDuplicates:
     """Find all texts that are almost the same; the result is the same on every machine.
 
     Empty texts are near to nothing, not even to each other.
 
     Args:
         texts: n texts; those of a pair are joined by a newline.
-        threshold: Jaccard similarity of the sets of character 5-grams.
         parts: Number of texts of each file, in order, if `between` is to compare the files.
-
-    Raises:
-        ConfigError: The threshold is not from 0.6 to 1.
     """
-    num_bands, band_size = bands_for(threshold)
     plain = [normalised(text) for text in texts]
     first: dict[str, int] = {}
     rows = (first.setdefault(text, row) if text else row for row, text in enumerate(plain))
     equal_to = np.fromiter(rows, np.int64, len(plain))
     pairs, similarity = np.empty((0, 2), np.int64), np.empty(0)
-    if threshold < 1 and first:
+    if first:
         different, own = list(first), np.fromiter(first.values(), np.int64)
         counts = [len(texts)] if parts is None else parts
         part_of = np.repeat(np.arange(len(counts)), counts)[own]
-        table = signatures(different, num_bands * band_size)
-        candidates = _candidates(table, num_bands, part_of)
+        table = signatures(different, NUM_BANDS * BAND_SIZE)
+        candidates = _candidates(table, part_of)
         # The share of equal values estimates J with a deviation of 0.04; the exact J costs more.
         pieces = np.array_split(candidates, 1 + len(candidates) // 2**16)
         share = [(table[pairs[:, 0]] == table[pairs[:, 1]]).mean(axis=1) for pairs in pieces]
-        candidates = candidates[np.concatenate(share) >= threshold - 0.2]
+        candidates = candidates[np.concatenate(share) >= THRESHOLD - 0.2]
         exact = jaccard(different, candidates)
-        pairs, similarity = own[candidates[exact >= threshold]], exact[exact >= threshold]
+        pairs, similarity = own[candidates[exact >= THRESHOLD]], exact[exact >= THRESHOLD]
     repeats = np.flatnonzero(equal_to != np.arange(len(equal_to)))
     pairs = np.concatenate([pairs, np.stack([equal_to[repeats], repeats], axis=1)])
     similarity = np.concatenate([similarity, np.ones(len(repeats))])
@@ -123,22 +115,6 @@ def between(
     best_source = source[order[best]][near.equal_to]
     rows = np.flatnonzero(is_target & (best_source < count))
     return rows, best_source[rows]
-
-
-def bands_for(threshold: float) -> tuple[int, int]:
-    """Choose (b, r): as many values a band as miss at most one in a thousand at the threshold.
-
-    Raises:
-        ConfigError: It is not from `LOWEST_THRESHOLD` to 1.
-    """
-    if not LOWEST_THRESHOLD <= threshold <= 1:
-        raise ConfigError(
-            f"The similarity of near-duplicates is {threshold:g}; it must be from "
-            f"{LOWEST_THRESHOLD:g} to 1, where 1 is equal but for letter case and punctuation."
-        )
-    sizes = range(NUM_HASHES, 0, -1)
-    size = next(r for r in sizes if (1 - threshold**r) ** (NUM_HASHES // r) <= _MISSED)
-    return NUM_HASHES // size, size
 
 
 def normalised(text: str) -> str:
@@ -206,16 +182,16 @@ def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return hashes[np.arange(len(shift)) + shift].astype(np.uint32), begins
 
 
-def _candidates(table: np.ndarray, num_bands: int, part_of: np.ndarray) -> np.ndarray:
+def _candidates(table: np.ndarray, part_of: np.ndarray) -> np.ndarray:
     """Return the pairs of rows that agree in a band, int64 (P, 2), the lower first.
 
     Each row is paired with up to MAX_NEIGHBOURS later rows of its bucket and with the first row of
     the bucket in every part, so that no leak between parts is lost in a large bucket.
     """
     count = np.uint64(max(1, len(table)))
-    factors = draws.keys_of(1, 0, np.arange(table.shape[1] // num_bands), use=draws.HASHES)
+    factors = draws.keys_of(1, 0, np.arange(BAND_SIZE), use=draws.HASHES)
     codes = np.empty(0, np.uint64)
-    for band in np.split(table, num_bands, axis=1):
+    for band in np.split(table, NUM_BANDS, axis=1):
         keys = band.astype(np.uint64) @ factors
         order = np.argsort(keys, kind="stable")
         keys = keys[order]

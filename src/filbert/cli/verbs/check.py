@@ -34,7 +34,6 @@ def check(
     model: str | None = None,
     max_length: MaxLength = None,
     near_duplicates: bool = False,
-    similarity: float | None = None,
     options: LabelledFile = None,
     json: AsJson = False,
 ) -> int:
@@ -51,16 +50,11 @@ def check(
         cleaned as it does, unless --clean is given.
     near_duplicates:
         also look for texts that are almost the same; this keeps all texts in memory.
-    similarity:
-        with --near-duplicates: share of common character 5-grams, from 0.6 to 1; by default 0.8.
     """
     _check(files, task, max_length)
-    if similarity is not None and not near_duplicates:
-        raise ConfigError("--similarity is for --near-duplicates.")
 
     from rich.console import Console
 
-    from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
     from filbert.tasks.rows import row_check
@@ -72,7 +66,6 @@ def check(
     if model is not None:
         tokenizer, checked = _as_model_reads(model, checked, data.task)
         max_length = max_length or tokenizer.max_length
-    near = (similarity or NEAR_THRESHOLD) if near_duplicates else None
     with progress_bar() as bar:
         progress = bar.add_task("check", total=None)
         report = check_rows(
@@ -81,7 +74,7 @@ def check(
             data.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,
-            near_threshold=near,
+            near=near_duplicates,
             progress=lambda count: bar.update(progress, advance=count),
         )
     print_json(report.to_dict()) if json else print_report(report, Console(emoji=False))
