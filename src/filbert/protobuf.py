@@ -43,6 +43,28 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
+def as_bytes(value: int | bytes) -> bytes:
+    """Return the value of a field that holds bytes, a text or a message.
+
+    Raises:
+        Damaged: It is a number.
+    """
+    if isinstance(value, int):
+        raise Damaged("a field holds a number where bytes are expected")
+    return value
+
+
+def as_number(value: int | bytes) -> int:
+    """Return the value of an `int32` or `int64` field, which may be negative.
+
+    Raises:
+        Damaged: It is no number.
+    """
+    if not isinstance(value, int):
+        raise Damaged("a field holds bytes where a number is expected")
+    return value - _MAX_VARINT if value >= _MAX_VARINT // 2 else value
+
+
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the number at byte `at`, in [0, 2**64), and the byte after it.
 
@@ -61,11 +83,6 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
                 raise Damaged(f"a number at byte {at} has more than 64 bits")
             return value, at
     raise Damaged(f"a number at byte {at} does not end")
-
-
-def signed(value: int) -> int:
-    """Return the value of a varint in an `int32` or `int64` field, which may be negative."""
-    return value - _MAX_VARINT if value >= _MAX_VARINT // 2 else value
 
 
 def encode_varint(value: int) -> bytes:

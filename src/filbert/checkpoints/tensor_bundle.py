@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.protobuf import (
     Damaged,
+    as_bytes,
+    as_number,
     encode_field,
     encode_fixed32,
     encode_varint,
     fields,
-    signed,
     varint,
 )
 
@@ -230,10 +231,10 @@ def _check_files(index: Path, entries: Mapping[str, _Entry], files: Mapping[str,
 def _decode_header(data: bytes) -> int:
     """Return the number of data files."""
     values = dict(fields(data))
-    num_shards, version = _integer(values.get(1, 0)), dict(fields(_message(values.get(3, b""))))
+    num_shards, version = as_number(values.get(1, 0)), dict(fields(as_bytes(values.get(3, b""))))
     if not 0 < num_shards <= 100_000:
         raise Damaged(f"its header gives {num_shards} data files")
-    if values.get(2) or _integer(version.get(2, 0)) > _FORMAT_VERSION:
+    if values.get(2) or as_number(version.get(2, 0)) > _FORMAT_VERSION:
         raise Damaged(f"it is big-endian, or newer than version {_FORMAT_VERSION} of the format")
     return num_shards
 
@@ -253,19 +254,19 @@ def _decode_entry(data: bytes) -> _Entry:
     if 7 in values:
         raise Damaged("the tensor is partitioned, which is not supported")
     sizes = []
-    for number, value in fields(_message(values.get(2, b""))):
+    for number, value in fields(as_bytes(values.get(2, b""))):
         if number == 2:
-            sizes.append(_integer(dict(fields(_message(value))).get(1, 0)))
+            sizes.append(as_number(dict(fields(as_bytes(value))).get(1, 0)))
         elif number == 3 and value:
             raise Damaged("its shape is unknown")
     too_large = math.prod(size for size in sizes if size) > _MAX_ELEMENTS
     if len(sizes) > _MAX_DIMENSIONS or min(sizes, default=0) < 0 or too_large:
         raise Damaged(f"the shape {sizes[:4]} is impossible")
-    shard, offset, size = (_integer(values.get(number, 0)) for number in (3, 4, 5))
-    crc = _message(values.get(6, b"\0\0\0\0"))
+    shard, offset, size = (as_number(values.get(number, 0)) for number in (3, 4, 5))
+    crc = as_bytes(values.get(6, b"\0\0\0\0"))
     if min(shard, offset, size) < 0 or len(crc) != 4:
         raise Damaged(f"byte {offset} of file {shard} with {size} bytes is impossible")
-    number = _integer(values.get(1, 0))
+    number = as_number(values.get(1, 0))
     return _Entry(
         dtype=_DTYPES.get(number, f"number {number}"),
         shape=tuple(sizes),
@@ -283,18 +284,6 @@ def _encode_entry(entry: _Entry) -> bytes:
     for number, value in ((4, entry.offset), (5, entry.size)):
         data += encode_field(number, value) if value else b""
     return data + (encode_fixed32(6, entry.crc.to_bytes(4, "little")) if entry.crc else b"")
-
-
-def _message(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise Damaged("a field holds a number where bytes are expected")
-    return value
-
-
-def _integer(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise Damaged("a field holds bytes where a number is expected")
-    return signed(value)
 
 
 # The sorted table. A table is blocks of entries, a block that lists them, and a footer. A key

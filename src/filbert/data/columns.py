@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from filbert.data.labels import Merge
-from filbert.data.records import WITH_COLUMNS, Row, column_names, read_rows
-from filbert.data.streams import OnError, name_of, suffix_of
+from filbert.data.records import Row, column_names, has_columns, read_rows
+from filbert.data.streams import OnError, name_of
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are measured to find the texts.
@@ -201,11 +201,6 @@ def first_value(path: str | Path, names: ColumnNames, column: str) -> Any:
     files = ColumnNames(separator=names.separator, encoding=names.encoding)
     rows = files.read(path, required=(), optional=(column,), on_error=lambda _: None)
     return next((row.values.get(column) for row in rows), None)
-
-
-def has_columns(path: str | Path) -> bool:
-    """Return whether a path is a file in a format with columns."""
-    return str(path) != "-" and suffix_of(path) in WITH_COLUMNS
 
 
 # Columns without standard names

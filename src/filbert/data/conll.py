@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.data.columns import ColumnNames, first_value, has_columns
-from filbert.data.records import WITH_COLUMNS, Row, guarded
+from filbert.data.columns import ColumnNames, first_value
+from filbert.data.records import Row, guarded, has_columns
 from filbert.data.streams import (
     BadRowReporter,
     Lines,
@@ -49,7 +49,7 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
     kind = suffix_of(path)
     if kind in SUFFIXES:
         return True
-    if str(path) == "-" or (kind in WITH_COLUMNS and kind != ".tsv"):
+    if str(path) == "-" or (has_columns(path) and kind != ".tsv"):
         return False
     require_file(path, once=True)
     if not Path(path).is_file():

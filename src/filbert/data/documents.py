@@ -10,14 +10,13 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
-from filbert.data.records import WITH_COLUMNS, read_rows
+from filbert.data.records import has_columns, read_rows
 from filbert.data.streams import (
     MAX_FIELD,
     BadRowReporter,
     Lines,
     name_of,
     require_file,
-    suffix_of,
 )
 from filbert.errors import InputError
 
@@ -51,7 +50,7 @@ def read_documents(
             NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
-        if suffix_of(path) in WITH_COLUMNS and str(path) != "-":
+        if has_columns(path):
             documents = _row_documents(path, text_column, pair_column)
         else:
             documents = _plain(path)

@@ -44,8 +44,6 @@ _FORMATS = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-# Suffixes of files whose rows have columns.
-WITH_COLUMNS = tuple(_FORMATS)
 
 # Parquet rows that are unpacked at once. A dictionary column repeats a long text for a few bytes on
 # the disk: with 1,024 rows of 4 MB, 900 bytes became 4 GB.
@@ -139,6 +137,11 @@ def column_names(
         for _, values in _objects(lines, iter(lines), BadRowReporter(None)):
             return list(values)
     raise InputError(f"{path}: an empty file; there is no row in it.")
+
+
+def has_columns(path: str | Path) -> bool:
+    """Return whether a path is a file in a format with columns."""
+    return str(path) != "-" and suffix_of(path) in _FORMATS
 
 
 def file_digest(path: str | Path) -> str:

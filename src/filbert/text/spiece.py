@@ -23,7 +23,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from filbert import files
 from filbert.errors import FormatError, printable
 from filbert.files import MAX_JSON_BYTES
-from filbert.protobuf import Damaged, encode_field, encode_fixed32, fields
+from filbert.protobuf import Damaged, as_bytes, as_number, encode_field, encode_fixed32, fields
 
 # SentencePiece files
 
@@ -124,20 +124,18 @@ def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
     try:
         for field, value in fields(data):
             if field == 1:
-                pieces.append(_piece(_as_bytes(value)))
+                pieces.append(_piece(as_bytes(value)))
             elif field == 2:
-                training = dict(fields(_as_bytes(value)))
-                algorithm = training.get(3, UNIGRAM)  # type: ignore[assignment]
-                unk_id = training.get(40, 0)  # type: ignore[assignment]
+                training = dict(fields(as_bytes(value)))
+                algorithm = as_number(training.get(3, UNIGRAM))
+                unk_id = as_number(training.get(40, 0))
             elif field == 3:
-                charsmap = _as_bytes(dict(fields(_as_bytes(value))).get(2, b""))
+                charsmap = as_bytes(dict(fields(as_bytes(value))).get(2, b""))
         if not pieces:
             raise Damaged("it holds no pieces")
         if len({text for text, _ in pieces}) != len(pieces):
             raise Damaged("a piece is in it twice")
-        if not isinstance(algorithm, int):
-            raise Damaged("its algorithm is not a number")
-        if not isinstance(unk_id, int) or unk_id >= len(pieces):
+        if not 0 <= unk_id < len(pieces):
             raise Damaged("its unknown piece is not in it")
         if charsmap and (
             len(charsmap) < 4 or struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4
@@ -236,19 +234,13 @@ def ends_in_digit_comma(piece: str) -> bool:
 def _piece(data: bytes) -> tuple[str, float]:
     parts = dict(fields(data))
     try:
-        text = _as_bytes(parts.get(1, b"")).decode("utf-8")
+        text = as_bytes(parts.get(1, b"")).decode("utf-8")
     except UnicodeDecodeError as error:
         raise Damaged("a piece is not UTF-8") from error
-    score = struct.unpack("<f", _as_bytes(parts.get(2, b"\0\0\0\0")))[0]
+    score = struct.unpack("<f", as_bytes(parts.get(2, b"\0\0\0\0")))[0]
     if not text or not math.isfinite(score):
         raise Damaged("a piece is empty or its score is not a number")
     return text, score
-
-
-def _as_bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise Damaged("a number where a text is expected")
-    return value
 
 
 # JSON files

@@ -16,6 +16,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,18 +45,19 @@ Ints = NDArray[np.int32]
 class _Lattice:
     """All places of candidates in the words.
 
-    `starts[n]` and `ids[n]`, int32, are the places and candidates of length n, by place. `bases`
-    int64 (columns + 1,) are the starts of the columns. `weights` float64 (words,) are counts.
+    `starts[n]`, `ends[n]` and `ids[n]` are the first nodes, the nodes after the last ones, and the
+    candidates of length n, by place. `bases` int64 (columns + 1,) are the starts of the columns.
+    `word_of` int32 (nodes,) is the word of each node, `is_end` bool (nodes,) whether it is the end
+    of one. `weights` float64 (words,) are counts.
     """
 
     starts: dict[int, Ints]
+    ends: dict[int, Ints]
     ids: dict[int, Ints]
     bases: NDArray[np.int64]
+    word_of: Ints
+    is_end: NDArray[np.bool_]
     weights: Floats
-
-    @property
-    def num_nodes(self) -> int:
-        return int(self.bases[-1])
 
 
 @dataclass
@@ -130,7 +132,7 @@ def _candidates(
         reach, begin = int(width[column + 1]), int(bases[column])
         characters[begin : begin + reach] = [number[word[column]] for word in words[:reach]]
     word_of = (np.arange(len(characters)) - np.repeat(bases[:-1], width)).astype(np.int32)
-    lattice = _Lattice({}, {}, bases, weights)
+    lattice = _Lattice({}, {}, {}, bases, word_of, characters < 0, weights)
     totals, places = _grow(lattice, characters, weights[word_of], alphabet, min_count)
     sizes = [len(total) for total in totals]
     for length, first in enumerate(np.cumsum([0, *sizes[:-1]]), start=1):
@@ -158,7 +160,7 @@ def _grow(
     """Fill the lattice with the frequent pieces of each length, numbered from 0 by length.
 
     Args:
-        lattice: Its `starts` and `ids` are set.
+        lattice: Its `starts`, `ends` and `ids` are set.
         characters: int32 (nodes,), indices into `alphabet`; -1 at the end of a word.
         weights: float64 (nodes,), the count of each node's word.
 
@@ -198,6 +200,7 @@ def _grow(
         np.maximum.at(place, ids, starts)
         places.append(place)
         lattice.starts[length], lattice.ids[length] = starts, ids
+        lattice.ends[length] = following[ends].astype(np.int32)
     return totals, places
 
 
@@ -248,60 +251,41 @@ def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: F
         stays = ids >= 0
         lattice.ids[length] = ids[stays]
         lattice.starts[length] = lattice.starts[length][stays]
+        lattice.ends[length] = lattice.ends[length][stays]
     return values[keep]
 
 
-def _slices(lattice: _Lattice) -> list[list[tuple[int, int, int, int]]]:
-    """Return the slices of each column: length, first, last, distance to the end node."""
-    bases = lattice.bases
-    slices: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(bases) - 1)]
+def _slices(lattice: _Lattice) -> list[list[tuple[Ints, Ints, Ints]]]:
+    """Return starts, ends and ids of the candidates that begin in each column, by length."""
+    slices: list[list[tuple[Ints, Ints, Ints]]] = [[] for _ in lattice.bases[1:]]
     for length, starts in lattice.starts.items():
-        cuts = np.searchsorted(starts, bases)
-        for column in range(len(bases) - 1 - length):
-            low, high = int(cuts[column]), int(cuts[column + 1])
+        cuts = np.searchsorted(starts, lattice.bases).tolist()
+        for column, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
-                distance = int(bases[column + length] - bases[column])
-                slices[column].append((length, low, high, distance))
+                parts = (starts, lattice.ends[length], lattice.ids[length])
+                slices[column].append(tuple(part[low:high] for part in parts))  # type: ignore[arg-type]
     return slices
 
 
 def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
     """Return the expected uses of each candidate over all segmentations: the E step."""
-    forward = np.zeros(lattice.num_nodes)
-    backward = np.zeros(lattice.num_nodes)
     num_words = len(lattice.weights)
+    forward, backward = np.zeros(len(lattice.word_of)), lattice.is_end.astype(np.float64)
     forward[:num_words] = 1.0
     slices = _slices(lattice)
     for column in slices:
-        for length, low, high, distance in column:
-            starts = lattice.starts[length][low:high]
-            forward[starts + distance] += (
-                forward[starts] * probabilities[lattice.ids[length][low:high]]
-            )
-    width = np.diff(lattice.bases)
-    for begin, end, longer in zip(
-        lattice.bases, lattice.bases[1:], [*width[1:].tolist(), 0], strict=False
-    ):
-        backward[begin + longer : end] = 1.0
+        for starts, ends, ids in column:
+            forward[ends] += forward[starts] * probabilities[ids]
     for column in reversed(slices):
-        for length, low, high, distance in column:
-            starts = lattice.starts[length][low:high]
-            backward[starts] += (
-                backward[starts + distance] * probabilities[lattice.ids[length][low:high]]
-            )
+        for starts, ends, ids in column:
+            backward[starts] += backward[ends] * probabilities[ids]
     scale = lattice.weights / backward[:num_words]
     expected = np.zeros(len(probabilities))
-    by_length: dict[int, list[Floats]] = {}
-    for number, column in enumerate(slices):
-        for length, low, high, distance in column:
-            starts = lattice.starts[length][low:high]
-            used = forward[starts] * backward[starts + distance]
-            used *= scale[starts - int(lattice.bases[number])]
-            by_length.setdefault(length, []).append(used)
-    for length, uses in by_length.items():
-        used = np.concatenate(uses)
-        ids = lattice.ids[length]
-        expected += np.bincount(ids, used * probabilities[ids], len(expected))
+    for length, begins in lattice.starts.items():
+        pieces = lattice.ids[length]
+        used = forward[begins] * backward[lattice.ends[length]]
+        used *= scale[lattice.word_of[begins]]
+        expected += np.bincount(pieces, used * probabilities[pieces], len(expected))
     return expected
 
 

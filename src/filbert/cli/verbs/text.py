@@ -238,10 +238,10 @@ def _corpus_progress(paths: Sequence[str]) -> Iterator[Callable[[int, int, float
 
 def size_of_text(paths: Sequence[str]) -> int | None:
     """Return the bytes of all files if they are plain text, so that the rest can be estimated."""
-    from filbert.data.records import WITH_COLUMNS
+    from filbert.data.records import has_columns
     from filbert.data.streams import suffix_of
 
     for path in paths:
-        if not suffix_of(path) == Path(path).suffix.lower() not in WITH_COLUMNS:
+        if has_columns(path) or suffix_of(path) != Path(path).suffix.lower():
             return None
     return sum(Path(path).stat().st_size for path in paths if Path(path).is_file())
