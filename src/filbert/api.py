@@ -730,18 +730,9 @@ def info(model: PathLike, other: PathLike | None = None) -> dict[str, Any]:
 
 
 @checked_keywords
-def push(
-    model: PathLike,
-    repo: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    message: str | None = None,
-) -> str:
+def push(model: PathLike, repo: str, *, private: bool = False) -> str:
     """Upload a model folder to the Hugging Face Hub and return its address."""
     from filbert.checkpoints import upload
 
     upload.check_repo(repo)
-    return upload.push(
-        Path(model).expanduser(), repo, private=private, revision=revision, message=message
-    )
+    return upload.push(Path(model).expanduser(), repo, private=private)

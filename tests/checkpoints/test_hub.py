@@ -231,10 +231,10 @@ def test_what_was_uploaded_is_what_is_fetched(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     told: list[dict[str, int]] = []
-    url = upload.push(model, "me/new", private=True, message="First", announce=told.append)
+    url = upload.push(model, "me/new", private=True, announce=told.append)
     repo = server.repos["me/new"]
     assert url == f"{server.url}/me/new"
-    assert repo.private and repo.messages == ["First"]
+    assert repo.private and repo.messages == ["Upload a model with filbert"]
     files = repo.commits[repo.refs["main"]]
     assert set(files) - {".gitattributes"} == set(told[0])
     assert b"secret" not in files.values()
@@ -245,13 +245,16 @@ def test_what_was_uploaded_is_what_is_fetched(
         assert (fetched / name).read_bytes() == (model / name).read_bytes()
 
 
-def test_another_models_files_go_and_foreign_ones_stay(server: Any, model: Path) -> None:
+def test_another_models_files_go_and_foreign_ones_stay(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_writer")
     old = {"pytorch_model.bin": b"x", "merges.txt": b"x", "README.md": b"x", "LICENSE": b"x"}
     repo = server.add("me/old", {**old, "model.safetensors.index.json": b"{}"})
-    url = upload.push(model, "me/old", token="hf_writer", revision="next")
-    assert url.endswith("/me/old/tree/next")
-    assert set(repo.commits[repo.refs["main"]]) == {*old, "model.safetensors.index.json"}
-    files = repo.commits[repo.refs["next"]]
+    before = repo.commits[repo.refs["main"]]
+    assert upload.push(model, "me/old").endswith("/me/old")
+    assert set(before) == {*old, "model.safetensors.index.json"}
+    files = repo.commits[repo.refs["main"]]
     assert {"LICENSE", "README.md", "model.safetensors"} <= set(files)
     assert not {"pytorch_model.bin", "merges.txt", "model.safetensors.index.json"} & set(files)
 
@@ -272,32 +275,36 @@ def test_a_folder_that_is_no_whole_model_is_never_uploaded(
 ) -> None:
     damage(model)
     with pytest.raises(FormatError, match=says):
-        upload.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new")
     assert server.requests == []
 
 
-def test_without_the_right_to_write_nothing_is_uploaded(server: Any, model: Path) -> None:
+def test_without_the_right_to_write_nothing_is_uploaded(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.add("me/public", SMALL)
-    cases: list[tuple[type[Exception], str, dict[str, Any], str]] = [
-        (InputError, "me/new", {}, "needs a token"),
-        (InputError, "me/new", {"token": "hf_reader"}, "no right to this on me/new"),
-        (InputError, "me/public", {"token": "hf_reader"}, "no right to this on me/public"),
-        (ConfigError, "new", {"token": "hf_writer"}, "give owner/name"),
-        (ConfigError, "me/public", {"token": "hf_writer", "private": True}, "already public"),
+    cases: list[tuple[type[Exception], str, str, bool, str]] = [
+        (InputError, "me/new", "", False, "needs a token"),
+        (InputError, "me/new", "hf_reader", False, "no right to this on me/new"),
+        (InputError, "me/public", "hf_reader", False, "no right to this on me/public"),
+        (ConfigError, "new", "hf_writer", False, "give owner/name"),
+        (ConfigError, "me/public", "hf_writer", True, "already public"),
     ]
-    for kind, repo, options, says in cases:
+    for kind, repo, token, private, says in cases:
+        monkeypatch.setenv("HF_TOKEN", token)
         with pytest.raises(kind, match=says):
-            upload.push(model, repo, **options)
+            upload.push(model, repo, private=private)
     assert list(server.repos) == ["me/public"] and len(server.repos["me/public"].commits) == 1
 
 
 def test_offline_nothing_is_uploaded(
     server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_writer")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
-        upload.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new")
     server.status = 503
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(InputError, match="has failed"):
-        upload.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new")

@@ -79,9 +79,6 @@ def push(
     repo_id: str,
     *,
     private: bool = False,
-    token: str | None = None,
-    revision: str | None = None,
-    message: str | None = None,
     announce: Callable[[dict[str, int]], object] = lambda files: None,
 ) -> str:
     """Upload a model folder to the Hub in one commit, and return the model's address.
@@ -93,9 +90,6 @@ def push(
         folder: A model folder; `files_to_push` chooses the files.
         repo_id: "owner/name"; created if missing.
         private: Create a private repository.
-        token: With the right to write; by default huggingface_hub's own (HF_TOKEN or the login).
-        revision: A branch, created if missing; by default the main branch.
-        message: Message of the commit.
         announce: Called with size by file name before the upload.
 
     Raises:
@@ -110,7 +104,7 @@ def push(
     check_repo(repo_id)
     if constants.HF_HUB_OFFLINE:
         raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
-    token = token or huggingface_hub.get_token()
+    token = huggingface_hub.get_token()
     if not token:
         raise InputError(
             "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
@@ -125,27 +119,17 @@ def push(
                 f"{repo_id} is already public; nothing was uploaded. Make it private on its page, "
                 "or choose another name."
             )
-        if revision not in (None, "main"):
-            api.create_branch(repo_id, branch=str(revision), exist_ok=True)
-        _commit(api, folder, files, repo_id, revision, message)
+        _commit(api, folder, files, repo_id)
     except hub_failures() as error:
-        raise InputError(explained(error, repo_id, revision)) from error
-    branch = f"/tree/{revision}" if revision not in (None, "main") else ""
-    return f"{constants.ENDPOINT}/{repo_id}{branch}"
+        raise InputError(explained(error, repo_id)) from error
+    return f"{constants.ENDPOINT}/{repo_id}"
 
 
-def _commit(
-    api: Any,
-    folder: Path,
-    files: dict[str, int],
-    repo_id: str,
-    revision: str | None,
-    message: str | None,
-) -> None:
+def _commit(api: Any, folder: Path, files: dict[str, int], repo_id: str) -> None:
     """Replace the model in a repository in one commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    siblings = api.model_info(repo_id, revision=revision).siblings or ()
+    siblings = api.model_info(repo_id).siblings or ()
     existing = {file.rfilename for file in siblings} - {"README.md"}
     stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
     if stale:
@@ -154,6 +138,5 @@ def _commit(
     api.create_commit(
         repo_id,
         operations=[*added, *map(CommitOperationDelete, sorted(stale))],
-        commit_message=message or "Upload a model with filbert",
-        revision=revision,
+        commit_message="Upload a model with filbert",
     )

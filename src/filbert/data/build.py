@@ -287,31 +287,29 @@ class EncodedBlock(NamedTuple):
     unknown_tokens: int
 
 
-class BlockEncoder:
-    """Turns documents into token ids.
+def _block_encoder(tokenizer: Path, *, by_rules: bool) -> Callable[[Block], EncodedBlock]:
+    """Return a function that turns documents into token ids.
 
-    Special tokens that are written in a text ("[SEP]", "</s>") are encoded as ordinary text.
+    Those without a token are left out and counted. Special tokens that are written in a text
+    ("[SEP]", "</s>") are encoded as ordinary text.
 
     Args:
         tokenizer: Folder of the tokenizer.
         by_rules: Whether lines are split into sentences; otherwise a line is a sentence.
     """
+    loaded = Tokenizer.load(tokenizer)
+    loaded.backend.encode_special_tokens = True
+    unknown, dtype = loaded.unk_id, token_type(loaded.vocab_size)
 
-    def __init__(self, tokenizer: Path, by_rules: bool) -> None:
-        loaded = Tokenizer.load(tokenizer)
-        self._backend = loaded.backend
-        self._backend.encode_special_tokens = True
-        self._unknown = loaded.unk_id
-        self._type = token_type(loaded.vocab_size)
-        self._split = split_sentences if by_rules else lambda line: [line]
-
-    def __call__(self, block: Block) -> EncodedBlock:
-        """Encode the documents of a block; those without a token are left out and counted."""
-        documents = [[s for line in lines for s in self._split(line)] for lines in block]
+    def encode(block: Block) -> EncodedBlock:
+        if by_rules:
+            documents = [[s for line in lines for s in split_sentences(line)] for lines in block]
+        else:
+            documents = [list(lines) for lines in block]
         sentences = list(chain.from_iterable(documents))
-        ids = [encoding.ids for encoding in tokenised(self._backend, sentences)]
+        ids = [encoding.ids for encoding in tokenised(loaded.backend, sentences)]
         lengths = np.array([len(one) for one in ids], dtype=np.int64)
-        tokens = np.fromiter(chain.from_iterable(ids), self._type)
+        tokens = np.fromiter(chain.from_iterable(ids), dtype)
         kept = lengths > 0
         starts = np.cumsum([0, *(len(document) for document in documents)])
         # Number of kept sentences before each document.
@@ -322,8 +320,10 @@ class BlockEncoder:
             np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32),
             np.concatenate([[0], before[1:][full]]).astype(np.int32),
         )
-        unknown = 0 if self._unknown is None else int((tokens == self._unknown).sum())
-        return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), unknown)
+        num_unknown = 0 if unknown is None else int((tokens == unknown).sum())
+        return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), num_unknown)
+
+    return encode
 
 
 def encode_blocks(
@@ -333,7 +333,7 @@ def encode_blocks(
 
     The tokenizers library, which takes three quarters of the time, runs without Python's lock.
     """
-    encode = BlockEncoder(tokenizer, by_rules)
+    encode = _block_encoder(tokenizer, by_rules=by_rules)
     if workers == 1:
         yield from map(encode, blocks)
         return

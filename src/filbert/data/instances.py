@@ -17,7 +17,7 @@ import numpy as np
 
 from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
-from filbert.data.loader import deal
+from filbert.data.loader import Loader, deal
 from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
@@ -323,7 +323,7 @@ class Instances:
 
 
 class PretrainLoader:
-    """Pre-training rows by step; implements `data.loader.Batches`.
+    """Pre-training rows by step, with the methods of `data.loader.Loader`.
 
     Every epoch has an order of its own; a step may begin in one epoch and end in the next.
 
@@ -405,6 +405,10 @@ class PretrainLoader:
         dealt = deal(sizes, max_tokens=self.max_tokens, rank=rank, world=world)
         examples = iter(self._examples([chosen[i] for batch in dealt for i in batch]))
         return [[next(examples) for _ in batch] for batch in dealt]
+
+
+# The source of a trainer's examples.
+Batches = Loader | PretrainLoader
 
 
 def fixed_examples(

@@ -7,34 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from functools import lru_cache
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from filbert.data.examples import Example
 
 Item = TypeVar("Item")
-
-
-class Batches(Protocol):
-    """The source of a trainer's examples; `Loader` says what the methods return.
-
-    Attributes:
-        max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps.
-        steps_per_epoch: Steps that read every row once.
-        stand_in: The examples of any row, for a rank without rows in a step.
-    """
-
-    max_tokens: int
-
-    @property
-    def steps_per_epoch(self) -> int: ...  # noqa: D102
-    @property
-    def stand_in(self) -> list[Example]: ...  # noqa: D102
-    def steps_for(self, epochs: float) -> int: ...  # noqa: D102
-    def epochs_at(self, step: int) -> float: ...  # noqa: D102
-    def rows_of(self, step: int) -> list[list[Example]]: ...  # noqa: D102
-    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]: ...  # noqa: D102
 
 
 class Loader:
@@ -47,7 +26,8 @@ class Loader:
     Args:
         examples: All examples of the data set; those of one row are neighbours.
         batch_size: Rows per optimiser step, over all ranks.
-        max_tokens: Tokens per micro-batch on one rank. A longer row is a micro-batch of its own.
+        max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps. A longer
+            row is a micro-batch of its own.
         seed: Of the shuffles.
     """
 
@@ -86,7 +66,7 @@ class Loader:
 
     @property
     def stand_in(self) -> list[Example]:
-        """The examples of a row."""
+        """The examples of any row, for a rank without rows in a step."""
         return self.rows[0]
 
     def _shuffled(self, epoch: int) -> np.ndarray:

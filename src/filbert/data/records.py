@@ -25,8 +25,8 @@ from filbert.data.streams import (
     BadRowReporter,
     Lines,
     OnError,
+    check_each,
     chomp,
-    good,
     name_of,
     require_file,
     share_read,
@@ -432,7 +432,7 @@ def _object_rows(
             picked, known = choice.pick(names, line), names
         return choice.checked(Row({key: values[own] for key, own in picked.items()}, path, line))
 
-    yield from good(_objects(lines, source, report), row_of, report)
+    yield from check_each(_objects(lines, source, report), row_of, report)
 
 
 # Parquet
@@ -473,7 +473,7 @@ def _parquet_rows(path: str, choice: _Choice, report: BadRowReporter) -> Iterato
                 for values in batch.to_pylist():
                     number += 1
                     row = Row({key: values[own] for key, own in picked.items()}, path, number)
-                    yield from good([row], choice.checked, report)
+                    yield from check_each([row], choice.checked, report)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InputError(
             f"{path}:{number + 1}: Parquet data near this row cannot be read: {error}."

@@ -27,7 +27,7 @@ from filbert.data.streams import (
     BOM,
     BadRowReporter,
     OnError,
-    good,
+    check_each,
     name_of,
     open_text,
     read_text,
@@ -220,7 +220,7 @@ def _checked_rows(
         number, (values, line) = item
         return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
 
-    return good(enumerate(questions, 1), checked, report)
+    return check_each(enumerate(questions, 1), checked, report)
 
 
 def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:

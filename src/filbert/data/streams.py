@@ -103,7 +103,7 @@ class BadRowReporter:
         self.on_error(error)
 
 
-def good(
+def check_each(
     items: Iterable[T], check: Callable[[T], R], report: Callable[[InputError], None]
 ) -> Iterator[R]:
     """Yield `check` of each item; where it raises an InputError, report that instead."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, column_names
-from filbert.data.streams import BadRowReporter, OnError, good, name_of, suffix_of
+from filbert.data.streams import BadRowReporter, OnError, check_each, name_of, suffix_of
 from filbert.errors import ConfigError, InputError, printable
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import T, Text, chunked
@@ -263,7 +263,7 @@ def read_choices(
         check(row)
         return row
 
-    return good(rows, checked, BadRowReporter(on_error))
+    return check_each(rows, checked, BadRowReporter(on_error))
 
 
 def choices_of(row: Row) -> list[str]:

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from filbert.data.examples import Example
-from filbert.data.loader import Batches
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.heads import Model
@@ -31,6 +30,9 @@ from filbert.train.progress import FALLING, Progress, Schedule
 from filbert.train.signals import Stop
 from filbert.train.state import State, clean_state, newest_state, save_state
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
+
+if TYPE_CHECKING:
+    from filbert.data.instances import Batches
 
 # Smaller micro-batches only cost time (docs/log.md). Larger ones cost memory: about 0.6 MB per
 # token for an encoder of 6 layers and width 384.

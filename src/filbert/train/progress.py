@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from filbert.data.loader import Batches
 from filbert.train.options import TrainOptions
 from filbert.train.schedule import rate_at_fraction, rate_at_step
+
+if TYPE_CHECKING:
+    from filbert.data.instances import Batches
 
 # Metrics of which lower values are better.
 FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")

@@ -303,8 +303,6 @@ def push(
     /,
     *,
     private: bool = False,
-    revision: str | None = None,
-    message: str | None = None,
     dry_run: bool = False,
 ) -> None:
     """Upload a model folder to the Hugging Face Hub; its address is the last line on stdout.
@@ -317,10 +315,6 @@ def push(
         owner/name on the Hub; created if missing.
     private:
         create a private repository.
-    revision:
-        a branch, created if missing; the main branch by default.
-    message:
-        message of the commit.
     dry_run:
         print the files without uploading them.
     """
@@ -334,15 +328,7 @@ def push(
         _print_files(upload.files_to_push(folder))
         print(f"dry run: nothing was sent to {repo}")
         return
-    url = upload.push(
-        folder,
-        repo,
-        private=private,
-        revision=revision,
-        message=message,
-        announce=_print_files,
-    )
-    print(url)
+    print(upload.push(folder, repo, private=private, announce=_print_files))
 
 
 def _print_files(files: dict[str, int]) -> None:
