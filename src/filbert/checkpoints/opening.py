@@ -171,7 +171,7 @@ def open_folder(place: Path | ModelFolder, route: str | None = None) -> ModelFol
     if not isinstance(name, str) or not isinstance(revision, str | None):
         raise FormatError(f"{path}: base_model_name_or_path must name the adapter's base model.")
     try:
-        base = find_model(name, revision=revision)
+        base = find_model(name if not revision or Path(name).exists() else f"{name}@{revision}")
     except InputError as error:
         raise InputError(f"The base of the adapter {place} is not found: {error}") from error
     if is_adapter(base) or is_google(base):
