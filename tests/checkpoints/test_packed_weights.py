@@ -46,14 +46,18 @@ def test_rows_without_their_scales_are_refused(change, tmp_path):
 def test_a_model_may_hold_the_difference_from_another(tmp_path):
     for name in ("base", "model"):
         (tmp_path / name).mkdir()
-    save_file(FOUR | {"a.scale": SCALES}, tmp_path / "base" / "packed.safetensors")
+    base = FOUR | {"a.scale": SCALES}
+    base |= {"x.pooler.a": FOUR["a"].clone(), "x.pooler.a.scale": SCALES.clone()}
+    save_file(base, tmp_path / "base" / "packed.safetensors")
     own = {"a": FOUR["a"].flip(0), "a.scale": SCALES, "c": FOUR["a"].clone(), "c.scale": SCALES * 2}
+    own |= {"x.pooler.a": own["a"].clone(), "x.pooler.a.scale": SCALES.clone()}
     path = tmp_path / "model" / "packed.safetensors"
     save_file(own | {"b": FOUR["b"]}, path, {"base": "base"})
     weights = open_weights(tmp_path / "model")
     assert weights.read("a").tolist() == [[2.0, -63.0], [8.0, -252.0]]
     assert weights.read("b").tolist() == [3.0], "only matrices are differences"
     assert weights.read("c").tolist() == [[4.0, -127.0], [0.0, 4.0]], "the base has none"
+    assert torch.equal(weights.read("x.pooler.a"), own["a"] * SCALES.float()[:, None])
     for wrong in ("missing", "../model/../base"):
         save_file(own, path, {"base": wrong})
         with pytest.raises(FormatError, match="not next to it"):

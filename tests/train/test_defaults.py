@@ -17,6 +17,7 @@ def chosen(options=None, *, num_rows=320, width=384, num_layers=6, **head):
         (40, 384, 6, (1e-3, 0.75, 50.0, 16)),  # 3 steps an epoch: the bound of the epochs
         (320, 256, 4, (1.5e-3, 0.681, 10.0, 16)),  # 20 steps an epoch: 200 steps
         (1_000, 768, 12, (1e-4, 0.848, 7.0, 32)),  # 32 steps an epoch: 224 steps
+        (1_000, 384, 6, (1e-4, 1.0, 7.0, 32)),  # many rows for MiniLM
         (100_000, 1024, 24, (5e-5, 0.915, 3.0, 32)),
     ],
 )
@@ -39,7 +40,8 @@ def test_one_rate_for_all_where_the_head_is_trained_or_a_rate_is_given(options, 
     assert (one.lr, one.layer_decay) == expected
 
 
-def test_many_labels_get_more_epochs():
+def test_many_labels_get_the_high_rate_and_more_epochs():
+    assert chosen(num_rows=1_000, num_labels=77).lr == 1e-3
     assert chosen(num_rows=500, num_labels=77).epochs == 16.0  # 100 rows a label
     assert chosen(num_rows=500, num_labels=20).epochs == 7.0  # 200 steps
 

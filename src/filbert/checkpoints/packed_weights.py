@@ -3,9 +3,10 @@
 A matrix NAME is an int8 tensor of whole numbers from -127 to 127, with a float16 tensor NAME.scale
 that has one number a row; a weight is its whole number times the scale of its row. If the metadata
 names a base, the folder of another packed model next to this one, that product is the difference
-from the base's weight of the same name. The other tensors are float16. The file has a name of its
-own, so that tools which do not know the format find no weights in the folder: `filbert convert`
-writes the ordinary form. benchmarks/pack_weights.py writes the files.
+from the base's weight of the same name, but for the pooler, which minilm has fitted for new heads.
+The other tensors are float16. The file has a name of its own, so that tools which do not know the
+format find no weights in the folder: `filbert convert` writes the ordinary form.
+benchmarks/pack_weights.py writes the files.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def unpacked(
             return values
         scale = reader(name + _SCALE).float()
         values.mul_(scale.view(-1, *[1] * (values.ndim - 1)))
-        if base is not None and base[0].get(name) == described[name]:
-            values.add_(base[1](name))
-        return values
+        if base is None or ".pooler." in name or base[0].get(name) != described[name]:
+            return values
+        return values.add_(base[1](name))
 
     return described, read

@@ -12,6 +12,8 @@ from filbert.train.options import TrainOptions
 # ELECTRA's (Clark et al. 2020, appendix B), which fall about as fast.
 _NEW_HEAD_RATES = ((256, 1.5e-3), (512, 1e-3), (896, 1e-4), (math.inf, 5e-5))
 _SHARE_AT_EMBEDDINGS = 0.1
+# With many rows and few labels, MiniLM needs no such rate: 1e-4 for all layers is better.
+_MINILM_WIDTHS, _FEW_LABELS, _MANY_ROWS_RATE = range(257, 513), 20, 1e-4
 # A model that was trained for its task, or for vectors, learns at one rate, so that it does not
 # forget: 2e-5 at width 768, the lowest of the BERT paper. A head over a frozen encoder: 5e-4.
 _TRAINED_TIMES_WIDTH, _FROZEN_TIMES_WIDTH = 2e-5 * 768, 5e-4 * 768
@@ -73,7 +75,11 @@ def with_defaults(
     rate, decay = (_FROZEN_TIMES_WIDTH if is_frozen else _TRAINED_TIMES_WIDTH) / width, 1.0
     if is_lora:
         rate = _LORA_TIMES_WIDTH / width
-    elif has_new_head and not is_frozen and options.lr is None:
+    elif not has_new_head or is_frozen or options.lr is not None:
+        pass
+    elif num_rows >= _FEW_ROWS and num_labels <= _FEW_LABELS and width in _MINILM_WIDTHS:
+        rate = _MANY_ROWS_RATE
+    else:
         rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)
         # The head is two steps above the top layer, see `rate_shares`.
         decay = round(_SHARE_AT_EMBEDDINGS ** (1 / (num_layers + 2)), 3)
