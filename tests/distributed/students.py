@@ -12,7 +12,7 @@ from filbert.batch import pack
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.data.loader import Loader
-from filbert.losses.student import LayerLoss, Student, Teacher, freeze_unreached
+from filbert.losses.student import LayerLoss, Student, freeze_unreached
 from filbert.tasks.distillation import LayerDistillation
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
@@ -41,7 +41,7 @@ def masked_rows(count: int) -> list[Example]:
 
 def student_of(task: LayerDistillation) -> Student:
     """Narrower than its teacher, so that there is a projection."""
-    teacher = Teacher(new_model("masked_lm", 1), torch.device("cpu"))
+    teacher = new_model("masked_lm", 1)
     torch.manual_seed(3)
     model = new_model("masked_lm", 2, hidden_size=8)
     student = Student(model, teacher, task.layer_losses)

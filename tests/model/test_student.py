@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from filbert.losses.distillation import cosine_distance, soft_targets, squared_e
 from filbert.losses.student import (
     LayerLoss,
     Student,
-    Teacher,
     check_layer_losses,
     freeze_unreached,
     own_weights,
@@ -79,7 +77,7 @@ def model(seed: int, head: str | None = None, **changes: Any) -> Model:
 
 def pair(layer_losses, *, head: str | None = None, teacher: Any = None, **changes: Any) -> Student:
     """A student of two layers, or as `changes` say, beside a teacher of four."""
-    taught = Teacher(model(1, head, **(teacher or {})), torch.device("cpu"))
+    taught = model(1, head, **(teacher or {}))
     return Student(model(2, head, **({"num_hidden_layers": 2} | changes)), taught, layer_losses)
 
 
@@ -114,10 +112,8 @@ def test_what_is_heard_is_what_happens(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(kind):
     same = [LayerLoss(x.kind, ((1, 1), (4, 4)), heads=4) for x in ALL if x.kind != "embeddings"]
-    taught = Student(
-        model(1, **KINDS[kind]), Teacher(model(1, **KINDS[kind]), torch.device("cpu")), same
-    )
-    check_layer_losses(same, taught.config, taught.teacher.model.config)
+    taught = Student(model(1, **KINDS[kind]), model(1, **KINDS[kind]), same)
+    check_layer_losses(same, taught.config, taught.teacher.config)
     assert float(taught(texts(5, 9, 10)).sums.detach().abs().max()) < CLOSE
     other = Student(model(2, **KINDS[kind]), taught.teacher, same)
     assert float(other(texts(5, 9, 10)).sums.detach().min()) > 1e-3, "the control"
@@ -129,13 +125,12 @@ def test_the_teacher_is_no_part_of_what_is_trained():
     assert set(taught.state_dict()) == {*own, "projections.hidden.weight"}
     assert own_weights(taught.state_dict()).keys() == own.keys()
     assert {id(p) for p in taught.parameters()}.isdisjoint(
-        id(p) for p in taught.teacher.model.parameters()
+        id(p) for p in taught.teacher.parameters()
     )
     taught.train()
-    assert taught.training and not taught.teacher.model.training
+    assert taught.training and not taught.teacher.training
     taught(texts(5)).sums.sum().backward()
-    assert all(p.grad is None for p in taught.teacher.model.parameters())
-    assert copy.deepcopy(taught).teacher is taught.teacher
+    assert all(p.grad is None for p in taught.teacher.parameters())
 
 
 def test_every_loss_reaches_the_student_and_its_projections():
@@ -149,7 +144,7 @@ def test_every_loss_reaches_the_student_and_its_projections():
 def test_a_narrower_student_is_compared_through_its_projection(kind):
     layer = 0 if kind == "embeddings" else 1
     taught = pair((LayerLoss(kind, ((layer, layer),)),), hidden_size=8)
-    teacher, batch = taught.teacher.model.encoder, texts(5, 9)
+    teacher, batch = taught.teacher.encoder, texts(5, 9)
     with traced(taught.encoder, [layer], []) as mine, traced(teacher, [layer], []) as theirs:
         found = taught(batch).sums
     projected = taught.projections[kind](mine.hidden[layer])
@@ -160,7 +155,7 @@ def test_the_last_layer_is_compared_after_the_last_norm():
     kind = KINDS["pre-norm, rotary"]
     taught = pair((LayerLoss("cosine", ((4, 4),)),), teacher=kind, num_hidden_layers=4, **kind)
     batch = texts(5, 9)
-    wanted = cosine_distance(taught.encoder(batch), taught.teacher.model.encoder(batch))
+    wanted = cosine_distance(taught.encoder(batch), taught.teacher.encoder(batch))
     assert torch.allclose(taught(batch).sums[0], wanted)
 
 
@@ -171,7 +166,7 @@ def test_soft_words_are_the_soft_targets_of_all_rows_or_the_masked_ones(monkeypa
         taught = pair((soft,), head="masked_lm")
         rows = at if masked_only else None
         with torch.no_grad():
-            wanted = taught.teacher.model(batch, rows)
+            wanted = taught.teacher(batch, rows)
         expected = soft_targets(taught.model(batch, rows), wanted, 2.0)
         expected.backward()
         gradient = taught.encoder.embeddings.word.weight.grad.clone()
@@ -225,7 +220,7 @@ def test_scores_of_rotary_models_are_of_queries_and_keys_after_their_turn():
     with torch.no_grad():
         found = float(taught(batch).sums)
         sides = []
-        for encoder in (taught.encoder, taught.teacher.model.encoder):
+        for encoder in (taught.encoder, taught.teacher.encoder):
             with traced(encoder, [], [1]) as heard:
                 encoder(batch)
             turned = rotate(heard.qkv[1], heard.plans[1].angles).transpose(0, 2)

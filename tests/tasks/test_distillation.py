@@ -12,7 +12,7 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.errors import ConfigError
-from filbert.losses.student import LayerLoss, Student, StudentOutput, Teacher
+from filbert.losses.student import LayerLoss, Student, StudentOutput
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
@@ -150,7 +150,7 @@ def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_mask
         LayerLoss("soft", weight=5.0, temperature=2.0, masked_only=at_masked),
     )
     task = LayerDistillation(layer_losses, 2.0)
-    student = Student(drawn(1, 2), Teacher(drawn(0, 4), torch.device("cpu")), layer_losses)
+    student = Student(drawn(1, 2), drawn(0, 4), layer_losses)
     examples, losses, gradients = rows(7), [], []
     for cut in ([examples], [examples[:1], examples[1:5], examples[5:]]):
         student.zero_grad()

@@ -19,7 +19,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.data.build import build_corpus
 from filbert.errors import ConfigError
-from filbert.losses.student import LayerLoss, Student, Teacher
+from filbert.losses.student import LayerLoss, Student
 from filbert.model.encoder import initialize
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def apart(place: Path, out: Path, method: str) -> float:
     """How far a student is from its teacher by the measure of its method."""
     torch.manual_seed(0)
     batch = pack([torch.randint(5, 34, (12,)).tolist() for _ in range(20)])
-    taught = Teacher(read_checkpoint(place / "teacher").build(), torch.device("cpu"))
+    taught = read_checkpoint(place / "teacher").build()
     pair = Student(read_checkpoint(out / "model").build(), taught, [MEASURES[method]])
     return float(pair(batch).sums.detach()) / batch.num_tokens
 

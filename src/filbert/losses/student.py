@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -81,11 +81,7 @@ class LayerLoss:
 def check_layer_losses(
     losses: Sequence[LayerLoss], student: EncoderConfig, teacher: EncoderConfig
 ) -> None:
-    """Check that the losses can be computed between two models.
-
-    Raises:
-        ConfigError: A layer does not exist, or widths, heads or attention masks do not fit.
-    """
+    """Check that the losses can be computed between two models."""
     sides = {"student": student, "teacher": teacher}
     for loss in losses:
         needs_width = loss.kind in _OF_HIDDEN and loss.kind not in _PROJECTED
@@ -148,20 +144,6 @@ class StudentOutput(NamedTuple):
     sums: Tensor
 
 
-class Teacher:
-    """A frozen model in eval mode.
-
-    It is no nn.Module, so its tensors belong neither to the student's state nor to what FSDP
-    shards. Copies of a student share it.
-    """
-
-    def __init__(self, model: Model, device: torch.device) -> None:
-        self.model = model.to(device).eval().requires_grad_(False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Teacher:
-        return self
-
-
 class Student(nn.Module):
     """A model in training with its projections and its teacher.
 
@@ -177,7 +159,7 @@ class Student(nn.Module):
     def __init__(
         self,
         model: Model,
-        teacher: Teacher,
+        teacher: Model,
         losses: Sequence[LayerLoss],
         *,
         compares_outputs: bool = False,
@@ -185,10 +167,16 @@ class Student(nn.Module):
         super().__init__()
         self.encoder = model.encoder
         self.head = model.head
-        self.projections = _new_projections(losses, model.config, teacher.model.config)
-        self.teacher = teacher
+        self.projections = _new_projections(losses, model.config, teacher.config)
+        # In a tuple it belongs neither to the student's state nor to its parameters.
+        self._hidden = (teacher.eval().requires_grad_(False),)
         self.losses = tuple(losses)
         self.compares_outputs = compares_outputs
+
+    @property
+    def teacher(self) -> Model:
+        """The frozen teacher, in eval mode; `to` does not move it."""
+        return self._hidden[0]
 
     @property
     def config(self) -> EncoderConfig:
@@ -204,10 +192,10 @@ class Student(nn.Module):
         """Read a batch with both models and compare them; heads read the rows `at`, int64 (K,)."""
         tokens_TH, mine = self._encode(self.encoder, batch, side=0)
         with torch.no_grad(), torch.autocast(tokens_TH.device.type, enabled=False):
-            theirs_TH, theirs = self._encode(self.teacher.model.encoder, batch, side=1)
+            theirs_TH, theirs = self._encode(self.teacher.encoder, batch, side=1)
             answer = tokens_TH.new_empty(0)
             if self.compares_outputs:
-                answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
+                answer = _tensor(self.teacher.read(theirs_TH, batch, at))
         sums = []
         for loss in self.losses:
             if loss.kind == "soft":
@@ -278,7 +266,7 @@ class Student(nn.Module):
 
         def compare(student_TH: Tensor, rows: Tensor) -> Tensor:
             with torch.no_grad(), torch.autocast(student_TH.device.type, enabled=False):
-                wanted = _tensor(self.teacher.model.read(teacher_TH, batch, rows))
+                wanted = _tensor(self.teacher.read(teacher_TH, batch, rows))
             return soft_targets(
                 _tensor(self.model.read(student_TH, batch, rows)), wanted, loss.temperature
             )

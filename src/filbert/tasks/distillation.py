@@ -201,9 +201,6 @@ def layer_pairs(
         layer_map: The teacher layer of each student layer, from 0; `even_map` if None.
         student: Configuration of the student.
         teacher: Configuration of the teacher.
-
-    Raises:
-        ConfigError: There is not one for each student layer, or one does not exist.
     """
     layers, there = student.num_hidden_layers, teacher.num_hidden_layers
     if layer_map is None:

@@ -24,7 +24,6 @@ from filbert.inference.predictor import Predictor
 from filbert.losses.student import (
     LayerLoss,
     Student,
-    Teacher,
     check_layer_losses,
     freeze_unreached,
 )
@@ -281,7 +280,7 @@ def _student(
     `answers`: the student's head is trained. `compares`: the head of the teacher is run too.
     """
     device = pair.parallel.device
-    teacher = Teacher(_model_of(pair.teacher), device)
+    teacher = _model_of(pair.teacher).to(device)
     student = Student(pair.prepared.model, teacher, layer_losses, compares_outputs=compares)
     freeze_unreached(student.to(device), collate(pair.loader.stand_in), answers=answers)
     return student

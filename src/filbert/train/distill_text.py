@@ -21,7 +21,6 @@ from filbert.inference.masked_text import measure
 from filbert.losses.student import (
     LayerLoss,
     Student,
-    Teacher,
     check_layer_losses,
     freeze_unreached,
 )
@@ -101,7 +100,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     if "dev" in corpora:
         dev = held_out(corpora["dev"], tokenizer, objective, data.dev_rows)
     digests = {name: corpus.digest for name, corpus in corpora.items()}
-    digests["teacher"] = digest_of(student.teacher.model.state_dict())
+    digests["teacher"] = digest_of(student.teacher.state_dict())
     return TextRun(
         command="distill",
         options=options,
@@ -130,7 +129,7 @@ def _measure(
     """
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        targets = task.targets(chosen).to(student.teacher.model.device)
+        targets = task.targets(chosen).to(student.teacher.device)
         losses = task.loss(student(batch, targets.at), targets).double()
         return (torch.stack([losses, losses.new_tensor(task.count(targets))]),)
 
@@ -147,7 +146,7 @@ def _measure(
 
 def _describe_teacher(student: Student, family: str, dev: list[Example]) -> dict[str, Any]:
     """Return the entry of run.json about the teacher; its metrics if it scores words."""
-    teacher = student.teacher.model
+    teacher = student.teacher
     entry: dict[str, Any] = {
         "family": family,
         "parameters": sum(p.numel() for p in teacher.parameters()),
@@ -225,7 +224,7 @@ def _student(
     whole = with_new_head(whole, None) if head is None else for_pretraining(whole, head)
     student = Student(
         checkpoint.build(),
-        Teacher(whole.build(dtype=precision.dtype), device),
+        whole.build(dtype=precision.dtype).to(device),
         task.layer_losses,
     ).to(device)
     mine = student.encoder.embeddings.position
