@@ -94,9 +94,6 @@ def with_positive_class(
     """Return the task of a model with another positive class; its predictions stay the same.
 
     With `repair_tags` its rows may have tags of other schemes, or broken ones.
-
-    Raises:
-        ConfigError: the task has no two classes, there is no such label, or it has no tags.
     """
     if repair_tags:
         if task is None or task.spec.row_format.name != "sentences":
@@ -117,11 +114,7 @@ def with_positive_class(
 
 
 def metric_names(predictor: Predictor) -> tuple[str, ...]:
-    """Return the names of a model's metrics: those of its task, or of masked language modelling.
-
-    Raises:
-        ConfigError: it has neither a task nor a masked-LM head.
-    """
+    """Return the names of a model's metrics: those of its task, or of masked language modelling."""
     if predictor.task is None and has_masked_lm(predictor.model):
         return ("mlm_accuracy", "perplexity")
     return predictor.known_task().spec.metric_names

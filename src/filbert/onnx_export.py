@@ -114,7 +114,6 @@ def export_onnx(
         What filbert.json says about the export.
 
     Raises:
-        ConfigError, InputError, FormatError: An option, the model or the data is wrong.
         RunError: The graph computes something else.
     """
     check_installed()
@@ -363,8 +362,7 @@ def choose_float_layers(
         If the model has a task also its metrics ("float32", "int8") and the largest loss.
 
     Raises:
-        ConfigError: The model has no dense layers, or every choice of layers costs too much.
-        InputError: The rows are wrong.
+        ConfigError: Every choice of layers costs too much.
     """
     names = names or ColumnNames()
     model = exact.model

@@ -42,11 +42,7 @@ _BLOCK = 2**20
 def resampled(
     forms: Sequence[Weighting], gold: np.ndarray, *, resamples: int, seed: int
 ) -> list[np.ndarray]:
-    """Compute each metric on the same resamples, float64 (B,) or, as the form gives it, (..., B).
-
-    Raises:
-        InputError: There is no row.
-    """
+    """Compute each metric on the same resamples, float64 (B,) or what its form gives, (..., B)."""
     blocks: list[list[np.ndarray]] = [[] for _ in forms]
     for weights in draws(gold, resamples=resamples, seed=seed):
         for values, form in zip(blocks, forms, strict=True):

@@ -410,11 +410,7 @@ def set_vector_head(model: Any, task: Task | None) -> None:
 
 
 def refuse_cleaning(options: TaskOptions, why: str) -> None:
-    """Refuse the option `clean`, for tasks that read texts as they are.
-
-    Raises:
-        ConfigError: It was given; the message ends with `why`.
-    """
+    """Refuse the option `clean`, for tasks that read texts as they are."""
     if options.clean not in (None, "none"):
         raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
 
@@ -426,11 +422,7 @@ def task_names() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Check that a task exists, without importing it and torch.
-
-    Raises:
-        ConfigError: No such task; the nearest name is given.
-    """
+    """Check that a task exists, without importing it and torch."""
     if name not in task_names() and ":" not in name:
         known = _ELSEWHERE.get(name.lower().replace("_", "-"))
         near = [known] if known else get_close_matches(name, task_names(), 1)

@@ -46,11 +46,7 @@ _BINARY_METRICS = ("accuracy", "f1", "precision", "recall", "mcc", "roc_auc", "p
 
 
 def class_labels(spec: TaskSpec, row: Row) -> list[str]:
-    """Return the classes of a row: exactly one, or any number for multi-label.
-
-    Raises:
-        InputError: no label, or one that was not declared; with file and line.
-    """
+    """Return the classes of a row: exactly one, or any number for multi-label."""
     columns = spec.label_columns
     if spec.multilabel and not row.values.keys() & {"label", "labels"}:
         columns = columns or spec.labels

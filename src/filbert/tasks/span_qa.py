@@ -315,11 +315,7 @@ class SpanQA:
 
 
 def answers_of(row: Row) -> list[dict[str, Any]]:
-    """Return the gold answers of a question.
-
-    Raises:
-        InputError: the row has none, not even an empty list; with file, line and id.
-    """
+    """Return the gold answers of a question."""
     answers: list[dict[str, Any]] | None = row.values.get("answers")
     if answers is None:
         raise InputError(f"{spans.question_place(row)}: no answers. Give a list, maybe empty.")

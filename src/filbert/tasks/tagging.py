@@ -350,11 +350,7 @@ class Tagging:
     calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return the metrics of `entity_metrics`.
-
-        Raises:
-            InputError: a prediction from elsewhere does not fit the words of its row.
-        """
+        """Return the metrics of `entity_metrics`."""
         given = [schemes.answered_tags(g, p) for g, p in zip(gold, predictions, strict=True)]
         return entity_metrics([expected.tags for expected in gold], given)
 

@@ -190,9 +190,6 @@ def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
         asked: How many of the first, such as "3"; or numbers and spans between commas, such as
             "0,2,5" or "0-2,5".
         num_layers: Number of layers of the model.
-
-    Raises:
-        ConfigError: It names none, one that does not exist, or one out of order.
     """
     if re.fullmatch(r"\s*\d{1,9}\s*", asked):
         layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None

@@ -100,13 +100,9 @@ class RunLog:
     def start(
         self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
     ) -> None:
-        """Start the bar of the training.
+        """Start the bar of the training, in optimizer steps or seconds.
 
-        Args:
-            whole: Its length, in optimizer steps or in seconds.
-            done: How much of that an earlier process did.
-            step: The last optimizer step of that process.
-            in_seconds: Whether the length is measured in seconds.
+        An earlier process has done `done` of the whole, up to the optimizer step `step`.
         """
         self._forget_after(step)
         if self._quiet:

@@ -343,11 +343,7 @@ class _Loop:
         save_state(self.states, State(step=progress.step, tensors=tensors, facts=facts))
 
     def resume(self) -> None:
-        """Load model, optimizer and progress from the newest complete state.
-
-        Raises:
-            ConfigError: The state belongs to a run with other options, data or model.
-        """
+        """Load model, optimizer and progress from the newest complete state."""
         parallel, progress = self.training.parallel, self.progress
         has_folder = self.states.is_dir()
         if parallel.is_first:

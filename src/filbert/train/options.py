@@ -70,11 +70,7 @@ def check_files(**paths: str | None) -> None:
 
 
 def share_in(text: str) -> float | None:
-    """Return a share of rows such as "0.1"; None for the name of a file.
-
-    Raises:
-        ConfigError: It is a number that is not in [0, 1).
-    """
+    """Return a share of rows such as "0.1"; None for the name of a file."""
     try:
         share = float(text)
     except ValueError:
@@ -85,11 +81,7 @@ def share_in(text: str) -> float | None:
 
 
 def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
-    """Return names in a list, or between commas in one text or several: `a,b`, ["a,b", "c"].
-
-    Raises:
-        ConfigError: It is neither text nor a list of texts and numbers.
-    """
+    """Return names in a list, or between commas in one text or several: `a,b`, ["a,b", "c"]."""
     items = [given] if isinstance(given, str | Path) else given
     try:
         # A number may be the name of a label; texts are of any length, as lists of paths are.
@@ -527,9 +519,6 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
     """Return the options of a recipe by flat name, and the names of those outside of its table.
 
     The tables are the inner values of `kind`: `[train] lr = 3e-5`.
-
-    Raises:
-        ConfigError: There is no such table, or it has no such key.
     """
     types = get_type_hints(kind)
     tables = [part.name for part in fields(kind) if is_dataclass(types[part.name])]

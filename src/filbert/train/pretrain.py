@@ -388,9 +388,6 @@ def open_corpora(
 
     Returns:
         "train", and "dev" if there is held-out text.
-
-    Raises:
-        InputError, ConfigError: A folder is no corpus, or was made with another vocabulary.
     """
     named = {"train": tuple(train or ()), "dev": tuple(dev or ())}
     return {

@@ -28,12 +28,7 @@ _UNFINISHED = re.compile(r"\.run\.json\.[0-9a-f]{12}\.tmp")
 
 
 def check_out(options: RunOptions) -> None:
-    """Refuse an output folder that holds something.
-
-    Raises:
-        ConfigError: it holds a run and neither `overwrite` nor `resume` is on, or it holds
-            something that is no run.
-    """
+    """Refuse an output folder that holds something."""
     out = Path(options.out)
     if not out.exists():
         return
@@ -91,11 +86,7 @@ def settle_precision(options: RunOptions, parallel: Parallel) -> Precision:
 def already_finished(
     options: RunOptions, fingerprint: str, parallel: Parallel
 ) -> dict[str, Any] | None:
-    """With --resume: run.json of this very run where it has come to its end; {} on other ranks.
-
-    Raises:
-        ConfigError: another run has come to its end there.
-    """
+    """With --resume: run.json of this very run where it has come to its end; {} on other ranks."""
     if not options.resume:
         return None
     out = options.out

@@ -54,11 +54,8 @@ class State:
 def save_state(folder: Path, state: State, *, keep: int = 2) -> Path:
     """Save a state, then remove those that are no longer needed.
 
-    Args:
-        folder: Holds the states; created if missing.
-        state: Not changed.
-        keep: Number of states up to this step that remain. Those of later steps are removed: this
-            run did not start from them, so they were damaged or of an abandoned run.
+    The newest `keep` states up to this step remain. Those of later steps go: this run did not start
+    from them, so they were damaged or of an abandoned run.
 
     Returns:
         The folder of this state. It is on the disk.
