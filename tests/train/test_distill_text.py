@@ -176,7 +176,7 @@ def test_the_run_tells_of_student_and_teacher_side_by_side(place, tmp_path):
     assert "distilled from" in card and "method distilbert" in card
     assert str(place) not in card + (tmp_path / "x" / "model" / "filbert.json").read_text()
     page = write_run_report(tmp_path / "x").read_text()
-    assert "Its teacher predicts" in page and "teacher</th>" in page
+    assert "Its teacher predicts" in page and "teacher (dev)</th>" in page
 
 
 def test_positions_stay_the_teachers_and_what_no_loss_reaches_stays_as_it_began(
