@@ -180,7 +180,6 @@ def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = Fals
     """
     import huggingface_hub
     from huggingface_hub import constants, errors
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if constants.HF_HUB_OFFLINE:
         folder = _cached(name, revision)
@@ -208,15 +207,20 @@ def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = Fals
     if not tokenizer_only:
         _check_weights(name, wanted)
     patterns = [glob.escape(file) for file in wanted]
-    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
-        # Bars would fill log files.
-        disable_progress_bars()
+    _keep_bars_out_of_logs()
     try:
         return Path(
             huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
         )
     except hub_failures() as error:
         raise InputError(explained(error, name, revision)) from error
+
+
+def _keep_bars_out_of_logs() -> None:
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        disable_progress_bars()
 
 
 def _check_weights(name: str, wanted: list[str]) -> None:

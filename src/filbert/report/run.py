@@ -148,10 +148,11 @@ def results(folder: RunFolder) -> Section | None:
     run, split = folder.run, headline_split(folder.run)
     if split is None:
         return None
-    # Every metric: the model on all splits, the baselines and the teacher.
+    # Every metric: the model on all splits, and the baselines or the teacher.
     measured = {name: metrics for name, metrics in run["metrics"].items() if metrics}
     measured |= {f"{row.name} ({split})": row.metrics for row in result_rows(run)[1:]}
-    if teacher := ((run.get("teacher") or {}).get("metrics") or {}).get(split):
+    teacher = ((run.get("teacher") or {}).get("metrics") or {}).get(split)
+    if teacher and folder.problem == "pretraining":
         measured[f"teacher ({split})"] = teacher
     keys = dict.fromkeys(
         key for metrics in measured.values() for key, value in metrics.items()

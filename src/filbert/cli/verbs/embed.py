@@ -67,12 +67,7 @@ def embed(
         )
     flags = flags or BulkFlags()
     check_options(file, out, flags)
-    try:
-        numbers = tuple(int(part) for part in layers.split(","))
-    except ValueError as error:
-        raise ConfigError(
-            f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
-        ) from error
+    numbers = _numbers(layers)
 
     from filbert.inference.bulk import Job, Vectors
     from filbert.inference.predictor import VectorOptions
@@ -86,3 +81,12 @@ def embed(
     )
     job, rows = Job(model, vars(loading or LoadFlags()), make), partial(read_texts, file, names)
     work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)
+
+
+def _numbers(layers: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in layers.split(","))
+    except ValueError as error:
+        raise ConfigError(
+            f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
+        ) from error

@@ -72,6 +72,8 @@ def evaluate(
     """
     if (model is None) == (predictions is None) or (predictions is None) != (task is None):
         raise ConfigError("Give either a MODEL, or --task and --predictions.")
+    if model is None and (null_threshold, against) != (None, None):
+        raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss goes with --against, the precision to compare with.")
     folder = Path(out) if out else None
@@ -79,19 +81,9 @@ def evaluate(
         raise ConfigError(f"--out {out} is a file; name a folder.")
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
     answers: list[tuple[Any, ...]] = []
-
-    def keep(*what: Any) -> None:
-        answers.append(what)
-
+    keep: OnAnswers = lambda *what: answers.append(what)  # noqa: E731
     if model is None:
-        if (null_threshold, against) != (None, None):
-            raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
-        from filbert.evaluation import score_predictions
-
-        scored = task_class(str(task)).from_options(flags.task, flags.columns)
-        metrics = score_predictions(
-            scored, data, str(predictions), flags.columns, folder, null_odds, keep
-        )
+        metrics = _scored(str(task), data, str(predictions), flags, folder, null_odds, keep)
         _report(metrics, None, against, answers, as_json=json)
         return
     load = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
@@ -102,15 +94,30 @@ def evaluate(
     if against is None:
         warn_of_int8(predictor)
     else:
-        from filbert.evaluation import metric_names
-        from filbert.inference.precision import precision_loss
-
         _, exact = _measured(model, data, flags, load | {"precision": against})
-        whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
-        loss = precision_loss(exact, metrics, metric_names(predictor), whole=whole)
+        loss = _loss(predictor, exact, metrics)
     _report(metrics, loss, against, answers, as_json=json)
     if loss and max_loss is not None:
         loss.check(max_loss, f"{model} in {load['precision']} on {data}", load["precision"])
+
+
+def _scored(
+    task: str, data: str, predictions: str, flags: LabelledFileOptions, *others: Any
+) -> dict[str, Any]:
+    """Score predictions of another program for a task with the options of the command line."""
+    from filbert.evaluation import score_predictions
+
+    described = task_class(task).from_options(flags.task, flags.columns)
+    return score_predictions(described, data, predictions, flags.columns, *others)
+
+
+def _loss(predictor: Predictor, exact: dict[str, Any], metrics: dict[str, Any]) -> PrecisionLoss:
+    """Compare a model's metrics with those in another precision."""
+    from filbert.evaluation import metric_names
+    from filbert.inference.precision import precision_loss
+
+    whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
+    return precision_loss(exact, metrics, metric_names(predictor), whole=whole)
 
 
 def _measured(

@@ -70,7 +70,6 @@ def fill(
         raise InputError(f"{printable(text)!r} has no {MASK}. {_USAGE}")
     if file is None and out is not None:
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
-
     from filbert.data.texts import read_texts
     from filbert.inference.fill import fill_masks
     from filbert.inference.predictor import Predictor
