@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from filbert.data.records import Row
     from filbert.tasks.base import Task
 
-MOST_ERRORS = 25
+MOST_ERRORS, MOST_RIGHT = 25, 12
 MOST_ENTITIES = 4
 # Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
@@ -38,7 +38,7 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     if rule is None:
         return None
     order, errors_in = rule
-    pairs = zip(errors_in(folder.rows), folder.rows, strict=True)
+    pairs = list(zip(errors_in(folder.rows), folder.rows, strict=True))
     errors = [(key, row, own) for (key, own), row in pairs if key is not None]
     errors.sort(key=lambda error: error[0])
     shown = [row for _, row, _ in errors[:MOST_ERRORS]]
@@ -59,7 +59,20 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
         + (f" Rows count from 0; lines are those of {path}." if path else ""),
         paragraph(why, "note"),
         Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
+        _right_answers(folder, [row for (key, _), row in pairs if key is None]) if texts else "",
     )
+
+
+def _right_answers(folder: RunFolder, rows: list[Prediction]) -> Table | str:
+    """The texts of some rows with the right labels, at even distances."""
+    if folder.problem not in ("binary", "multiclass", "multilabel"):
+        return ""
+    shown = rows[:: max(1, len(rows) // MOST_RIGHT)][:MOST_RIGHT]
+    texts, _ = passages(folder, shown)
+    cells = [[numbers.count(row.get("row")), ", ".join(gold_labels(row))] for row in shown]
+    below = [texts.get(row["row"], []) for row in shown]
+    title = "Some rows that are exactly right"
+    return Table(["row", "gold"], cells, 2, title=title, passages=below)
 
 
 def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Errors]] | None:
