@@ -258,6 +258,7 @@ class StudyKeywords(TypedDict, total=False):
     merge_as: str | None
     positive: str | None
     split: str | Iterable[Any] | None
+    slice_column: str | None
     max_length: int | None
     batch_size: int | None
     max_tokens: int | None

@@ -61,6 +61,15 @@ def test_columns_with_other_names_are_recognised(whole, read, tmp_path):
     assert prepare(read(whole(path)), tmp_path / "one")["labels"] == ["no", "yes"]
 
 
+def test_the_slice_column_is_kept_for_the_test_rows(whole, read, tmp_path):
+    rows = [[sentence(i), i % 2, f"group of {sentence(i)}"] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "label", "group"], rows)
+    prepare(read(whole(path, slice_column="group")), tmp_path / "one")
+    texts = [row.values["text"] for row in read_rows(tmp_path / "one" / "test.jsonl.gz")]
+    slices = json.loads((tmp_path / "one" / "slices.json").read_text())["values"]
+    assert slices == [f"group of {text}" for text in texts]
+
+
 def test_any_text_that_is_read_is_written_too(whole, read, tmp_path):
     rows = [{"text": sentence(i), "label": i % 3 == 0} for i in range(60)]
     parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")

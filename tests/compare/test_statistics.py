@@ -91,7 +91,7 @@ def judged(seeds_of, **options):
 
 @pytest.fixture(scope="module")
 def results(seeds_of):
-    return judged(seeds_of)
+    return judged(seeds_of, slices=[["sea", "hills", ""][row % 3] for row in range(NUM_ROWS)])
 
 
 def scores_of(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -290,3 +290,18 @@ def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path
         ][number]
         with pytest.raises(error, match=words):
             read_predictions("test", runs, LABELS)
+
+
+def test_slices_cover_each_row_once_and_have_metrics_of_their_own_rows(results, seeds_of):
+    names = [(part["slice"], part["rows"]) for part in results["slices"]]
+    assert names == [("sea", 40), ("hills", 40), ("not stated", 40)]
+    contestant = results["contestants"][1]
+    seed = contestant["best_seed"]
+    gold, scores = scores_of(seeds_of["fair"][seed], "test")
+    threshold = next(s for s in contestant["seeds"] if s["seed"] == seed)["dev"]["threshold"]
+    gold, scores = gold[1::3], scores[1::3]
+    wanted = binary_metrics(gold, scores, threshold)
+    expected = {key: wanted[key] for key in ("roc_auc", "pr_auc", "f1", "accuracy")}
+    expected["false_positive_rate"] = float(np.mean(scores[~gold] >= threshold))
+    found = results["slices"][1]["contestants"]["fair"]
+    assert found == pytest.approx(expected, abs=1e-12)

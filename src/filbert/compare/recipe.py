@@ -57,6 +57,7 @@ class RowOptions:
         merge_as: the name of that label.
         positive: the positive class of two; by default the second label.
         split: shares of train, dev and test.
+        slice_column: a further column; the report has the metrics of the test rows by its values.
     """
 
     data: str | None = None
@@ -71,6 +72,7 @@ class RowOptions:
     merge_as: str | None = None
     positive: str | None = None
     split: tuple[float, ...] | None = None
+    slice_column: str | None = None
 
     def __post_init__(self) -> None:
         if (self.merge_labels is None) != (self.merge_as is None):
@@ -102,7 +104,7 @@ class RowOptions:
             files |= {"dev": str(dev), "test": str(test)}
         elif "dev" not in files:
             files["dev"] = str(dev / (train + dev))
-        apart = ("data", "train", "dev", "test", "split")
+        apart = ("data", "train", "dev", "test", "split", "slice_column")
         options = {name: value for name, value in vars(self).items() if name not in apart}
         given = {name: value for name, value in options.items() if value is not None}
         needed = {"task": "classification", "model": "none", "out": "none", "seed": seed}

@@ -13,8 +13,9 @@ N rows, C labels, F metrics, B resamples, S seeds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ TESTED_BINARY, TESTED_CLASSES = ("roc_auc", "pr_auc", "f1"), ("accuracy", "macro
 SMALLEST_P_HOLM, ALPHA = 0.01, 0.05
 # Below this many rows of a class the percentile intervals are too narrow: docs/statistics.md.
 FEW_ROWS = 50
+# Further values of a slice column are one slice.
+MOST_SLICES, NOT_STATED, OTHER_VALUES = 20, "not stated", "other values"
 # Ranges of metrics that are not in [0, 1].
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
@@ -226,6 +229,7 @@ def compute_statistics(
     *,
     labels: Sequence[str],
     positive: str | None,
+    slices: Sequence[str] | None = None,
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -235,6 +239,7 @@ def compute_statistics(
         folders: Of the finished runs, by contestant and seed; at least one.
         labels: In the order of their numbers.
         positive: The positive one of two labels; None for more labels.
+        slices: The value of the slice column of each test row.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
         seed: Of the resampling.
 
@@ -263,6 +268,7 @@ def compute_statistics(
             for name, one in measured.items()
         ],
         "pairs": pairs_of(measured, test_gold, resamples=for_pairs, seed=seed),
+        "slices": [] if slices is None else slice_entries(best, slices),
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
@@ -432,3 +438,42 @@ def _is_significant(entry: Mapping[str, Any]) -> bool:
     intervals = [entry, entry["over_seeds"]] if "over_seeds" in entry else [entry]
     above = all(one["low"] > 0 for one in intervals)
     return above or all(one["high"] < 0 for one in intervals)
+
+
+def slice_entries(runs: Mapping[str, Predicted], values: Sequence[str]) -> list[dict[str, Any]]:
+    """Compute metrics of every contestant on the rows of each value of a column.
+
+    Args:
+        runs: Predictions for all rows, by contestant.
+        values: Of the column, one for each row; empty where a row has none.
+
+    Returns:
+        {slice, rows, contestants: {name: metrics}}, the most frequent value first. Two labels:
+        f1, false_positive_rate, roc_auc, pr_auc, accuracy; None where undefined. More labels:
+        accuracy, macro_f1.
+    """
+    names = [printable(value) or NOT_STATED for value in values]
+    frequent = [name for name, _ in Counter(names).most_common(MOST_SLICES)]
+    names = [name if name in frequent else OTHER_VALUES for name in names]
+    entries = []
+    for name in dict.fromkeys([*frequent, *names]):
+        at = np.flatnonzero(np.array(names, dtype=object) == name)
+        parts = {
+            who: replace(one, gold=one.gold[at], probabilities=one.probabilities[at])
+            for who, one in runs.items()
+        }
+        metrics = {who: _slice_metrics(part) for who, part in parts.items()}
+        entries.append({"slice": name, "rows": len(at), "contestants": metrics})
+    return entries
+
+
+def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
+    metrics = predicted.metrics()
+    if predicted.positive is None:
+        return {key: metrics[key] for key in ("accuracy", "macro_f1")}
+    negatives = predicted.called[predicted.wanted == 0]
+    return {
+        "f1": metrics["f1"] if predicted.wanted.any() else None,
+        "false_positive_rate": float(negatives.mean()) if len(negatives) else None,
+        **{key: metrics[key] for key in ("roc_auc", "pr_auc", "accuracy")},
+    }

@@ -41,7 +41,7 @@ from filbert.train.log import say
 from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
-from filbert.train.splits import read_splits, with_columns
+from filbert.train.splits import read_splits, values_of_column, with_columns
 
 SPLITS = ("train", "dev", "test")
 # Pairs of splits that should have no rows in common.
@@ -235,6 +235,11 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
                 "(split) or another seed."
             )
         facts[name] = _write_rows(task, rows[name], folder / f"{name}.jsonl.gz")
+        if name == "test" and options.slice_column is not None:
+            path = options.files.get("test") or options.files["data"]
+            columns = options.reading(0).data.columns
+            slices = values_of_column(rows[name], path, options.slice_column, columns)
+            write_json(folder / "slices.json", {"values": slices})
         facts[name]["label_counts"] = {label: counts[label] for label in labels}
     return facts | {
         "source": [
@@ -448,10 +453,12 @@ def results_of(
     finished = {name: seeds for name, seeds in finished.items() if seeds}
     if not finished:
         return results
+    column = study.options.rows.slice_column
     statistics = compute_statistics(
         finished,
         labels=data["labels"],
         positive=data["positive"],
+        slices=None if column is None else read_json(folder / "data" / "slices.json")["values"],
         resamples=study.options.resamples or 2000,
     )
     by_name = {entry["name"]: entry for entry in entries}

@@ -55,6 +55,14 @@ MULTICLASS: Columns = (
     ("ece", "calibration error"),
     ("loss", "loss"),
 )
+SLICES: Columns = (
+    ("f1", "F1"),
+    ("macro_f1", "macro F1"),
+    ("false_positive_rate", "false positive rate"),
+    ("roc_auc", "ROC AUC"),
+    ("pr_auc", "PR AUC"),
+    ("accuracy", "accuracy"),
+)
 # Cost, its heading, and how it is written.
 COSTS = (
     ("training_seconds", "training", numbers.seconds),
@@ -160,6 +168,7 @@ def write_comparison_report(folder: Path) -> Path:
     sections: list[Section | None] = []
     if study.measured:
         sections = [ranking(study), tests(study), curves(study), costs(study), errors(study)]
+        sections.append(slices(study))
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
@@ -373,6 +382,26 @@ def errors(study: StudyFiles) -> Section:
     plot = plots.confusion_panels(tables, study.labels)
     caption = "Confusion matrices: gold in rows, predicted in columns, share of the row."
     return section("Errors", gallery(study.path, {"confusions": (plot, caption)}))
+
+
+def slices(study: StudyFiles) -> Section | None:
+    """Metrics on parts of the test rows."""
+    parts: list[dict[str, Any]] = study.results["slices"]
+    if not parts:
+        return None
+    known = [one for one in SLICES if one[0] in next(iter(parts[0]["contestants"].values()))]
+    rows = [
+        [part["slice"], name, numbers.count(part["rows"]),
+         *(fixed(metrics[key], study.digits) for key, _ in known)]
+        for part in parts for name, metrics in part["contestants"].items()
+    ]  # fmt: skip
+    head = ["slice", "contestant", "rows", *(heading for _, heading in known)]
+    return section(
+        "Metrics by slice",
+        "Metrics of small slices vary by chance. F1 and PR AUC grow with the share of positives, "
+        "so compare contestants within a slice, not slices with each other.",
+        Table(head, rows, 2, title="Slices in numbers", folded=len(rows) > MOST_PAIRS),
+    )
 
 
 # Data and provenance

@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from filbert.data.columns import recognition_line
+from filbert.data.columns import ColumnNames, recognition_line
 from filbert.data.doctor import UNKNOWN_SHARE, check_rows
 from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
@@ -183,22 +184,20 @@ def _joined(task: Task, row: Row) -> str:
 
 def _groups_of_column(rows: Sequence[Row], data: DataOptions) -> np.ndarray:
     """The group number of each row; a row without a value is its own group."""
-    name, names = str(data.group_column), data.columns
-    found = read_rows(
-        data.source,
-        optional=(),
-        extra=(name,),
-        separator=names.separator,
-        encoding=names.encoding,
-    )
-    of_line = {row.line: str(row.values[name] or "").strip() for row in found}
+    values = values_of_column(rows, data.source, str(data.group_column), data.columns)
     numbers: dict[str, int] = {}
-    return np.array(
-        [
-            numbers.setdefault(of_line[row.line] or f"\0{index}", index)
-            for index, row in enumerate(rows)
-        ]
+    return np.array([numbers.setdefault(v or f"\0{i}", i) for i, v in enumerate(values)])
+
+
+def values_of_column(
+    rows: Sequence[Row], path: str | Path, column: str, names: ColumnNames
+) -> list[str]:
+    """Read a further column of rows that come from one file; an empty text for no value."""
+    found = read_rows(
+        path, optional=(), extra=(column,), separator=names.separator, encoding=names.encoding
     )
+    of_line = {row.line: str(row.values[column] or "").strip() for row in found}
+    return [of_line[row.line] for row in rows]
 
 
 def _tokenised(
