@@ -14,6 +14,7 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
+import filbert
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.models import convert
 from filbert.errors import ConfigError
@@ -101,12 +102,12 @@ MODULES = {
         dense(32, 16, torch.nn.SiLU()),
         layer_norm(16),
     ],
-    "unit length in the middle and twice": lambda: [
+    "unit length in the middle": lambda: [
         Pooling(32, "cls"),
         Normalize(),
         dense(32, 16, torch.nn.Sigmoid()),
         Normalize(),
-        Normalize(),
+        dense(16, 8, torch.nn.Mish()),
     ],
     "dense over tokens": lambda: [
         dense(32, 12, torch.nn.ELU(), module_input_name=TOKENS),
@@ -245,6 +246,17 @@ def test_a_table_of_word_vectors_embeds_and_is_written_again(
     convert(str(folder), tmp_path / "out", to="huggingface")
     assert difference(encode(tmp_path / "out", texts), vectors) < TOLERANCE
     assert np.array_equal(Predictor.load(tmp_path / "out").embed(texts), predictor.embed(texts))
+
+
+def test_a_table_of_word_vectors_that_was_trained_here_loads_there(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    model = sentence_transformers.SentenceTransformer(modules=[static(tiny_model)], device="cpu")
+    model.save(str(tmp_path / "in"), create_model_card=False)
+    rows = [{"text": f"the film {word}", "text_pair": word} for word in ("good", "bad", "great")]
+    options = {"model": tmp_path / "in", "train": rows, "out": tmp_path / "run", "steps": 1}
+    run = filbert.finetune(task="embedding", **options)
+    assert difference(run.model.embed(TEXTS), encode(tmp_path / "run/model")) < TOLERANCE
 
 
 def test_a_router_reads_each_text_by_the_route_of_its_prompt(

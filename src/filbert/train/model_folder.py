@@ -11,6 +11,7 @@ from torch import Tensor
 
 from filbert.checkpoints import adapters, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.families import STATIC
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, sha256_of, write_atomically, write_json
 from filbert.text.tokenizer import Tokenizer
@@ -56,7 +57,8 @@ def save_model(
             vectors = SentenceVectors(
                 "last" if is_last else pooling, max_length=provenance["max_length"]
             )
-            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+            is_static = checkpoint.family == STATIC
+            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size, static=is_static)
         if generator is not None:
             huggingface.write(generator, new / "generator")
             tokenizer.save(new / "generator")
