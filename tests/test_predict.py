@@ -66,7 +66,7 @@ def test_streams_get_what_lists_get_and_the_width_is_known_beforehand(film_run):
 
 
 @pytest.mark.parametrize(
-    "wrong", [[None], [5], [("a", "b", "c")], [("a", 5)]], ids=lambda w: str(w)
+    "wrong", [5, [None], [5], [("a", "b", "c")], [("a", 5)]], ids=lambda w: str(w)
 )
 def test_what_is_no_text_is_refused_and_not_spelt_out(film_run, wrong):
     for call in (film_run.model.predict, film_run.model.embed):

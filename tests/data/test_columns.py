@@ -63,6 +63,10 @@ def test_two_texts_are_recognised_for_pairs_in_the_order_of_the_file(tmp_path):
             "--text-column message --label-column intent",
         ),
         ({"message": MESSAGES}, "--text-column message --label-column NAME"),
+        (
+            {"one": MESSAGES, "two": MESSAGES, "score": INTENTS},
+            "--text-column one --text-pair-column two --label-column score",
+        ),
     ],
 )
 def test_several_columns_for_the_label_are_refused_with_the_flags(tmp_path, columns, proposed):

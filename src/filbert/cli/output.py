@@ -75,9 +75,13 @@ def print_run(run: dict[str, Any]) -> None:
     """Print the results of a run and the differences from its baselines."""
     from rich.text import Text
 
+    from filbert.report.folder import headline_split
     from filbert.report.render import Cell
     from filbert.report.table import difference_lines, result_table
 
+    if headline_split(run) is None:
+        print("Nothing was measured: there are no dev or test rows. Give them with --dev FILE.")
+        return
     table = result_table(run)
     rows = [
         [Text(str(c.value), "bold" * c.strong) if isinstance(c, Cell) else str(c) for c in row]

@@ -242,11 +242,11 @@ def recognised(
     used = {*map(names.own, ("text", "text_pair", "label")), *apart}
     left = [name for name in known if name not in used]
     columns: dict[str, str] = {}
+    sizes = Counter[str]()
     if wants_text:
         rows = ColumnNames(separator=names.separator, encoding=names.encoding).read(
             path, required=(), optional=left, on_error=lambda _: None
         )
-        sizes = Counter[str]()
         for row in islice(rows, _SAMPLE):
             sizes.update({name: len(str(row.values.get(name) or "")) for name in left})
         texts = sorted(sorted(left, key=lambda n: -sizes[n])[:num_texts], key=left.index)
@@ -256,10 +256,16 @@ def recognised(
         columns["label_column"] = left[0]
     elif wants_label:
         listed = ", ".join(printable(name, 30) for name in known[:20])
-        text, label = columns.get("text_column", names.own("text")), left[0] if left else "NAME"
+        flags = {"text": columns.get("text_column", names.own("text"))}
+        # A second text is about as long as the first one.
+        long = [name for name in left if 4 * sizes[name] > sizes[flags["text"]] > 0]
+        if pair := columns.get("text_pair_column", long[0] if long else None):
+            flags["text-pair"] = pair
+        flags["label"] = next((name for name in left if name != pair), "NAME")
+        named = " ".join(f"--{role}-column {shlex.quote(name)}" for role, name in flags.items())
         raise InputError(
             f"{name_of(path)}: the columns are {listed}, and which one is the label is not clear. "
-            f"Name it, as in --text-column {shlex.quote(text)} --label-column {shlex.quote(label)}."
+            f"Name it, as in {named}."
         )
     return replace(names, **columns)  # type: ignore[arg-type]
 

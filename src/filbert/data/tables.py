@@ -65,9 +65,20 @@ def _is_plain_option(value: Any) -> bool:
 
 
 def items_of(values: Any) -> Iterable[Any]:
-    """Return what a model answers one by one: a DataFrame is its rows, all else its items."""
+    """Return what a model answers one by one: a DataFrame is its rows, all else its items.
+
+    Raises:
+        InputError: It has no items.
+    """
     # A column has an Arrow stream, too, in pandas 3 and polars.
-    return records(values) if hasattr(values, "columns") else values
+    if hasattr(values, "columns"):
+        return records(values)
+    if not isinstance(values, Iterable):
+        raise InputError(
+            f"This is a {type(values).__name__}; a text, a list of texts or pairs, a dict or a "
+            "DataFrame is expected."
+        )
+    return values
 
 
 def records(rows: Any, name: str = "data") -> Iterator[Mapping[str, Any]]:

@@ -84,13 +84,14 @@ def text_row(item: Any, index: int) -> Row:
 
 
 def refuse_one_text(texts: Iterable[Any]) -> None:
-    """Refuse a single text, whose letters would count as texts.
+    """Refuse a single text, whose letters would count as texts, and what has no items.
 
     Raises:
-        InputError: It is one.
+        InputError: It is one of these.
     """
-    if isinstance(texts, str):
-        raise InputError("This is one text; a list of texts is expected: [text].")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        kind = "one text" if isinstance(texts, str) else f"a {type(texts).__name__}"
+        raise InputError(f"This is {kind}; a list of texts is expected: [text].")
 
 
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:

@@ -158,6 +158,9 @@ def replay(
         print(f"differs: {sentence}")
     weights = {None: "no hashes were recorded", True: "the same, bit for bit", False: "different"}
     print(f"weights: {weights[result.same_weights]}")
-    print(f"{'the same' if result.is_same else 'NOT THE SAME'} (tolerance {result.tolerance})")
+    near, tolerance = sum(map(result.is_near, result.metrics)), result.tolerance
+    within = f"differ by at most {tolerance:g}" if tolerance else "are equal"
+    print(f"metrics: {near} of {len(result.metrics)} {within}")
+    print(f"result:  {'the same' if result.is_same else 'NOT THE SAME'}")
     print(f"run:     {result.out}")
     return 0 if result.is_same else 1
