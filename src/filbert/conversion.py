@@ -10,7 +10,13 @@ from typing import Any
 
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.opening import (
+    find_model,
+    is_google,
+    open_folder,
+    read_checkpoint,
+    read_tokenizer,
+)
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.files import check_target, portable, replace_folder, sha256_of
@@ -125,8 +131,9 @@ def _write(
     }
     stored = {**(checkpoint.filbert or {}), "converted": converted}
     extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
+    described = open_folder(place).described.path
     huggingface.write_folder(
-        new, checkpoint, tokenizer, stored, source=place, extra=extra, prompt=adapter
+        new, checkpoint, tokenizer, stored, source=described, extra=extra, prompt=adapter
     )
     if not from_google and (place / "README.md").is_file():
         shutil.copyfile(place / "README.md", new / "README.md")

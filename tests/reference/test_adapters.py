@@ -19,6 +19,8 @@ import filbert
 from filbert.checkpoints import adapters
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import find_model, read_checkpoint
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.conversion import convert_model
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError
 from filbert.train.base_model import add_low_rank
 
@@ -156,6 +158,21 @@ def test_an_adapter_over_a_base_with_its_own_head_and_labels_keeps_both(base, tm
     ours = read_checkpoint(find_model(str(tmp_path / "adapter")))
     assert ours.labels == LABELS
     assert differences(ours.build(), theirs, "sequence", batch_for("bert")) < TOLERANCE
+
+
+def test_an_adapter_without_a_head_makes_vectors_as_its_base_does_also_converted(base, tmp_path):
+    folder, adapter = base("bert"), tmp_path / "adapter"
+    write_sentence_vectors(folder, SentenceVectors("cls", normalize=True), 32)
+    theirs = with_peft(folder, None, adapter, task_type="FEATURE_EXTRACTION")
+    ours = filbert.load(adapter)
+    encoding = ours.tokenizer.encode(["the film was good"])[0]
+    ids = torch.tensor(encoding.input_ids, dtype=torch.int64)[None]
+    first = judged(theirs, None, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0][0]
+    vector = torch.from_numpy(ours.embed("the film was good"))
+    assert float((vector - first / first.norm()).abs().max()) < TOLERANCE
+    convert_model(str(adapter), tmp_path / "whole", to="huggingface")
+    again = torch.from_numpy(filbert.load(tmp_path / "whole").embed("the film was good"))
+    assert torch.equal(vector, again)
 
 
 ROWS: dict[str, list[dict[str, Any]]] = {

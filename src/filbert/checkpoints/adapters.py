@@ -142,7 +142,8 @@ def _merged(
         shapes = [adapter.shapes.get(pair.get(part, ""), ()) for part in "BA"]
         wanted = base.shapes.get(name, ())
         product = (*shapes[0][:1], *shapes[1][1:])
-        if len(wanted) != 2 or product != (wanted[::-1] if is_turned else wanted):
+        fits = len(wanted) == 2 and product == (wanted[::-1] if is_turned else wanted)
+        if not fits or shapes[0][1:] != shapes[1][:1]:
             raise FormatError(
                 f"{path}: its matrices for {printable(name)} have shapes {short(shapes)}, which do "
                 f"not fit that of the base, {short(wanted)}. Is it the adapter of another model?"
