@@ -18,7 +18,7 @@ _SHORT = 24
 _COMMON = (
     "task model teacher data train dev test corpus tokenizer out text-column text-pair-column "
     "label-column epochs steps time lr batch-size max-length seed precision device overwrite "
-    "resume keep-columns null-threshold backend engine workers method objective pair masking "
+    "lora resume keep-columns null-threshold backend engine workers method objective pair masking "
     "mask-rate family hidden-size num-hidden-layers models only json"
 )
 _OF_TASK = {

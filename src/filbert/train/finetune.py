@@ -139,12 +139,13 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
             )
             if parallel.is_first:
                 learned = learned_weights(prepared.model, outcome.weights)
+                outcome = replace(outcome, weights=learned)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
-                    save_adapter(folder, learned, prepared.checkpoint, options.model)
+                    save_adapter(folder, outcome.weights, prepared.checkpoint, options.model)
     return facts
 
 
@@ -394,6 +395,8 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         say(line)
     losses: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
     if "dev" in splits:
+        # Nothing reads the untrained weights from here on, and the copies below need room.
+        prepared.checkpoint.tensors.clear()
         losses = precision_losses(
             replace(prepared.checkpoint, tensors=model.state_dict(), filbert=None),
             fitted,

@@ -245,7 +245,7 @@ class TrainOptions:
             given, with `lora` an eighth of it.
         lr: peak learning rate; by the width of the model and the number of rows when not given: of
             a new head 1e-3 or 1e-4 for MiniLM and 1e-4 for BERT-base, of a head that was trained
-            before 4e-5 and 2e-5.
+            before 4e-5 and 2e-5, with `lora` 2e-3 and 1e-3.
         epochs: passes over the training rows (a fraction is allowed); 3 to 50 when not given, for
             about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
