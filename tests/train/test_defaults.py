@@ -31,7 +31,7 @@ def test_rates_follow_the_width_and_epochs_the_rows(num_rows, width, num_layers,
     [
         (TrainOptions(), {"has_new_head": False}, (4e-5, 1.0)),
         (TrainOptions(), {"is_frozen": True}, (1e-3, 1.0)),
-        (TrainOptions(), {"is_lora": True}, (2e-3, 1.0)),
+        (TrainOptions(), {"is_lora": True}, (1e-3, 1.0)),
         (TrainOptions(lr=5e-5), {}, (5e-5, 1.0)),
         (TrainOptions(layer_decay=0.9), {}, (1e-3, 0.9)),
     ],

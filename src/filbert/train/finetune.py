@@ -395,7 +395,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         say(line)
     losses: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
     if "dev" in splits:
-        # Nothing reads the untrained weights from here on, and the copies below need room.
+        # Nothing reads the untrained weights from here on; the copies below take memory.
         prepared.checkpoint.tensors.clear()
         losses = precision_losses(
             replace(prepared.checkpoint, tensors=model.state_dict(), filbert=None),

@@ -110,7 +110,7 @@ def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool 
     Without gradients and moments of the encoder most of the memory is that of the micro-batch.
     """
     default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
-    return options.max_tokens or (default // 8 if is_lora else default)
+    return options.max_tokens or (default // 16 if is_lora else default)
 
 
 def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:

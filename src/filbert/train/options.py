@@ -242,10 +242,10 @@ class TrainOptions:
         batch_size: rows per optimizer step, over all processes; 16 or 32 by the number of training
             rows when not given.
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
-            given, with `lora` an eighth of it.
+            given, with `lora` a sixteenth of it.
         lr: peak learning rate; by the width of the model and the number of rows when not given: of
             a new head 1e-3 or 1e-4 for MiniLM and 1e-4 for BERT-base, of a head that was trained
-            before 4e-5 and 2e-5, with `lora` 2e-3 and 1e-3.
+            before 4e-5 and 2e-5, with `lora` 1e-3 and 5e-4.
         epochs: passes over the training rows (a fraction is allowed); 3 to 50 when not given, for
             about 200 steps or more.
         steps: optimizer steps; overrides `epochs`.
