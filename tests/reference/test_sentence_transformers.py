@@ -276,7 +276,7 @@ def test_a_router_reads_each_text_by_the_route_of_its_prompt(
     assert difference(predictor.embed(TEXTS, prompt="document"), wanted) < TOLERANCE
     query = model.encode_query(TEXTS)
     assert difference(predictor.embed(TEXTS, prompt="query"), query) < TOLERANCE
-    assert difference(Predictor.load(tmp_path / "in", route="query").embed(TEXTS), query) > 0.1
+    assert difference(predictor.routes["query"].embed(TEXTS), query) > 0.1
     # One model is written: that of the default route.
     convert(str(tmp_path / "in"), tmp_path / "out", to="huggingface")
     assert difference(encode(tmp_path / "out"), wanted) < TOLERANCE

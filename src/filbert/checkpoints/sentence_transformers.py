@@ -322,6 +322,37 @@ def write_sentence_vectors(
     places = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds) if i)]
     # The tokenizer does the lower-casing.
     limits: dict[str, Any] = {"max_seq_length": vectors.max_length, "do_lower_case": False}
+    if vectors.scores is not None and not vectors.modules:
+        limits |= _CLASSIFIER
+    content: dict[str, Any] = {
+        "modules.json": [
+            {
+                "idx": i,
+                "name": str(i),
+                "path": place,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for i, (place, kind) in enumerate(zip(places, kinds, strict=True))
+        ],
+        "sentence_bert_config.json": limits,
+        "config_sentence_transformers.json": _settings_of(vectors),
+    }
+    for place, step in zip(places[1:], steps, strict=True):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        if step is None:
+            config = _pooling_config(vectors, vectors.token_width(hidden_size))
+            content[f"{place}/config.json"] = config
+            continue
+        content[f"{place}/config.json"] = dict(step.config)
+        if step.tensors:
+            tensors = {n: t.detach().cpu().contiguous() for n, t in step.tensors.items()}
+            save_file(tensors, folder / place / "model.safetensors", metadata={"format": "pt"})
+    for name, value in content.items():
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _settings_of(vectors: SentenceVectors) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": dict(vectors.prompts),
@@ -334,34 +365,7 @@ def write_sentence_vectors(
         module = "linear" if vectors.scores == "Identity" else "activation"
         name = f"torch.nn.modules.{module}.{vectors.scores}"
         settings |= {"model_type": "CrossEncoder", "activation_fn": name}
-        if not vectors.modules:
-            limits |= _CLASSIFIER
-    content: dict[str, Any] = {
-        "modules.json": [
-            {
-                "idx": i,
-                "name": str(i),
-                "path": place,
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for i, (place, kind) in enumerate(zip(places, kinds, strict=True))
-        ],
-        "sentence_bert_config.json": limits,
-        "config_sentence_transformers.json": settings,
-    }
-    for place, step in zip(places[1:], steps, strict=True):
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        if step is None:
-            width = vectors.token_width(hidden_size)
-            content[f"{place}/config.json"] = _pooling_config(vectors, width)
-            continue
-        content[f"{place}/config.json"] = dict(step.config)
-        if step.tensors:
-            tensors = {n: t.detach().cpu().contiguous() for n, t in step.tensors.items()}
-            save_file(tensors, folder / place / "model.safetensors", metadata={"format": "pt"})
-    for name, value in content.items():
-        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-        (folder / name).write_text(text, encoding="utf-8")
+    return settings
 
 
 def _pooling_config(vectors: SentenceVectors, width: int) -> dict[str, Any]:

@@ -131,7 +131,6 @@ class Predictor:
         max_tokens: int | None = None,
         packed: bool = False,
         null_threshold: float | None = None,
-        route: str | None = None,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
@@ -144,15 +143,36 @@ class Predictor:
             packed: Lay weights out for speed on a CPU; see `pack_layers`.
             null_threshold: A question with a null score above it gets the answer ""; the stored
                 threshold when not given.
-            route: Of a Router one route alone; all of them when not given.
 
         Raises:
             InputError, FormatError: There is no such model, or it is damaged.
             ConfigError: An option is unknown or does not fit the model.
         """
-        folder = find_model(str(name))
+        options: dict[str, Any] = {"precision": precision, "backend": backend, "device": device}
+        options |= {"packed": packed, "max_length": max_length, "max_tokens": max_tokens}
+        opened = open_folder(find_model(str(name)))
+        predictor = cls._of(opened, null_threshold, **options)
+        for route in list(opened.routes)[1:]:
+            predictor.routes[route] = cls._of(open_folder(opened.path, route), None, **options)
+        return predictor
+
+    @classmethod
+    def _of(
+        cls,
+        opened: ModelFolder,
+        null_threshold: float | None,
+        *,
+        max_length: Any,
+        max_tokens: Any,
+        precision: Any,
+        backend: Any,
+        device: Any,
+        packed: Any,
+    ) -> Predictor:
+        """Load one route of a folder; the options are those of `load`."""
+        folder = opened.path
         check_backend(backend, folder, precision=precision, device=device)
-        exported, opened = backend == "onnxruntime", open_folder(folder, route)
+        exported = backend == "onnxruntime"
         checkpoint, tokenizer, vectors = _read_folder(opened, exported=exported)
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)
@@ -185,11 +205,6 @@ class Predictor:
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
-        same: dict[str, Any] = {"precision": precision, "device": device, "packed": packed}
-        for other in list(opened.routes)[1:] if route is None else ():
-            predictor.routes[other] = cls.load(
-                name, max_length=max_length, max_tokens=max_tokens, route=other, **same
-            )
         if predictor.device.type == "cpu":
             predictor.warm_up()
         return predictor
