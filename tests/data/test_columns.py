@@ -1,4 +1,4 @@
-"""Columns without standard names are chosen where that is clear."""
+"""Columns are recognised by their content where the standard names are absent."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ from filbert.errors import ConfigError, InputError
 
 MESSAGES = [f"message {i} is about the card of person {i * 7}" for i in range(30)]
 INTENTS = [["card_lost", "login", "balance"][i % 3] for i in range(30)]
+TABLE = {"": [*range(30)], "url": [f"http://example.org/{'x' * 60}/{i}" for i in range(30)]}
+TABLE |= {"message": MESSAGES, "intent": INTENTS}
 
 
 def written(path: Path, **columns: list) -> Path:
+    """A JSON Lines file; _ stands for a column without a name."""
     rows = zip(*columns.values(), strict=True)
-    path.write_text("\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in rows))
+    names = ["" if name == "_" else name for name in columns]
+    path.write_text("\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))
     return path
 
 
 def found(path: Path, names: ColumnNames | None = None, **more) -> dict[str, str]:
-    chosen = recognised(
-        path, names or ColumnNames(), **({"num_texts": 1, "has_label": True} | more)
-    )
+    chosen = recognised(path, names or ColumnNames(), **({"num_texts": 1, "label": "class"} | more))
     keys = ("text_column", "text_pair_column", "label_column")
     return {k: getattr(chosen, k) for k in keys if getattr(chosen, k) is not None}
 
 
-def test_text_is_the_longest_column_and_label_the_other_one(tmp_path):
-    path = written(tmp_path / "x.jsonl", intent=INTENTS, message=MESSAGES)
+def test_text_is_the_longest_column_with_blanks_and_label_the_one_that_repeats(tmp_path):
+    path = written(tmp_path / "x.jsonl", **{k or "_": v for k, v in TABLE.items()})
     assert found(path) == {"text_column": "message", "label_column": "intent"}
-    path = written(tmp_path / "x.jsonl", number=[*range(30)], intent=INTENTS, message=MESSAGES)
-    assert found(path, has_label=False) == {"text_column": "message"}
-    named = ColumnNames(label_column="intent")
-    assert found(path, named) == {"text_column": "message", "label_column": "intent"}
-    expected = {"text_column": "message", "label_column": "intent"}
-    assert found(path, apart=["number"]) == expected
 
 
 def test_what_the_user_names_and_standard_names_come_first(tmp_path):
-    path = written(tmp_path / "x.jsonl", text=INTENTS, kind=MESSAGES)
+    path = written(tmp_path / "x.jsonl", text=INTENTS, message=MESSAGES, kind=INTENTS)
     assert found(path) == {"text_column": "text", "label_column": "kind"}
-    named = ColumnNames(text_column="kind", label_column="text")
-    assert found(path, named) == {"text_column": "kind", "label_column": "text"}
+    named = ColumnNames(text_column="message", label_column="text")
+    assert found(path, named) == {"text_column": "message", "label_column": "text"}
 
 
 def test_two_texts_are_recognised_for_pairs_in_the_order_of_the_file(tmp_path):
     other = [f"{text}, and more of it" for text in MESSAGES]
-    path = written(tmp_path / "x.jsonl", one=MESSAGES, other=other, score=[*range(30)])
+    scores = [i / 7 for i in range(30)]
+    path = written(tmp_path / "x.jsonl", id=[*range(30)], one=MESSAGES, other=other, score=scores)
     expected = {"text_column": "one", "text_pair_column": "other", "label_column": "score"}
-    assert found(path, num_texts=2) == expected
+    assert found(path, num_texts=2, label="number") == expected
 
 
 @pytest.mark.parametrize(
-    ("columns", "proposed"),
+    ("columns", "parts"),
     [
         (
-            {"message": MESSAGES, "intent": INTENTS, "language": ["en", "de"] * 15},
-            "--text-column message --label-column intent",
+            {"title": MESSAGES, "body": [*reversed(MESSAGES)], "stars": INTENTS},
+            ('the text may be "title" or "body"', "--text-column title"),
         ),
-        ({"message": MESSAGES}, "--text-column message --label-column NAME"),
         (
-            {"one": MESSAGES, "two": MESSAGES, "score": INTENTS},
-            "--text-column one --text-pair-column two --label-column score",
+            {"message": MESSAGES, "intent": INTENTS, "language": ["en", "de"] * 15},
+            ('the label may be "intent" or "language"', "--label-column intent"),
+        ),
+        (
+            {"message": MESSAGES, "number": [*range(30)]},
+            ("none looks like a label", "--text-column message --label-column NAME"),
         ),
     ],
 )
-def test_several_columns_for_the_label_are_refused_with_the_flags(tmp_path, columns, proposed):
+def test_columns_that_cannot_be_told_apart_are_refused_with_both_flags(tmp_path, columns, parts):
     with pytest.raises(InputError) as caught:
         found(written(tmp_path / "x.jsonl", **columns))
-    assert all(part in str(caught.value) for part in [proposed, *columns])
+    assert all(part in str(caught.value) for part in parts)
 
 
 def test_recorded_names_are_used_for_files_that_have_their_columns(tmp_path):

@@ -1,14 +1,14 @@
-"""Names of columns: the user's, those of a recorded run, and those that are clear without."""
+"""Names of columns: the user's, those of a recorded run, and those recognised by content."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from filbert.data.labels import Merge
@@ -16,8 +16,10 @@ from filbert.data.records import Row, column_names, has_columns, read_rows
 from filbert.data.streams import OnError, name_of
 from filbert.errors import ConfigError, InputError, printable
 
-# Rows whose values are measured to find the texts.
+# Rows whose values are looked at to recognise columns.
 _SAMPLE = 1_000
+# A numeric column with more values than this is a measurement and not a class.
+_MOST_NUMBERS = 20
 
 
 # Standard names of the columns that a model reads.
@@ -203,7 +205,7 @@ def first_value(path: str | Path, names: ColumnNames, column: str) -> Any:
     return next((row.values.get(column) for row in rows), None)
 
 
-# Columns without standard names
+# Columns recognised by their content
 
 
 def recognised(
@@ -211,63 +213,58 @@ def recognised(
     names: ColumnNames,
     *,
     num_texts: int,
-    has_label: bool,
+    label: str | None,
     apart: Sequence[str] = (),
 ) -> ColumnNames:
-    """Return names of columns, with those of text and label chosen where that is clear.
+    """Return names of columns, with those of text and label found by content where needed.
 
-    A column is only chosen if the user has not named it and the file does not have the standard
-    name. Texts are the longest values; the label is the only column that is left.
+    A column is only searched if the user has not named it and the file does not have the standard
+    name. Texts are the longest strings. Classes are columns in which few values repeat; a score is
+    a column of numbers that does not just count the rows.
 
     Args:
         path: The file.
         names: The user's names.
         num_texts: 1, or 2 for pairs.
-        has_label: Whether a label is read.
+        label: "class", "number", or None if no label is read.
         apart: Columns with another use.
 
     Raises:
-        InputError: No column is left for a label, or several.
+        InputError: Several columns may be meant.
     """
     if not has_columns(path):
         return names
     known = column_names(path, names.separator, names.encoding)
     wants_text = names.own("text") == "text" and "text" not in known
-    is_named = names.label_column or names.label_columns or names.merge_labels
-    wants_label = has_label and not is_named and not {"label", "labels"} & {*known}
+    has_label = names.label_column or names.label_columns or names.merge_labels
+    wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
     given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
+    is_clear = not wants_text and not wants_label
     # The reader says which of the given columns is missing.
-    if not (wants_text or wants_label) or not given <= {*known}:
+    if is_clear or len(known) < num_texts + bool(label) or not given <= {*known}:
         return names
-    used = {*map(names.own, ("text", "text_pair", "label")), *apart}
-    left = [name for name in known if name not in used]
-    columns: dict[str, str] = {}
-    sizes = Counter[str]()
+    rows = read_rows(
+        path, separator=names.separator, encoding=names.encoding, on_error=lambda _: None
+    )
+    sample = [row.values for row in islice(rows, _SAMPLE)]
+    used = {names.own("text"), names.own("text_pair"), names.own("label"), *apart}
+    columns = {
+        name: [row[name] for row in sample if row.get(name) not in (None, "")]
+        for name in known
+        if name not in used
+    }
+    texts = _longest_texts(columns, num_texts) if wants_text else []
+    rest = {name: values for name, values in columns.items() if name not in texts}
+    labels = [n for n, v in rest.items() if (_is_class if label == "class" else _is_score)(v)]
+    if (wants_text and len(texts) != num_texts) or (wants_label and len(labels) != 1):
+        roles = ({"text": texts} if wants_text else {}) | ({"label": labels} if wants_label else {})
+        raise _unclear(path, known, roles)
+    columns_by_role: dict[str, Any] = {}
     if wants_text:
-        rows = ColumnNames(separator=names.separator, encoding=names.encoding).read(
-            path, required=(), optional=left, on_error=lambda _: None
-        )
-        for row in islice(rows, _SAMPLE):
-            sizes.update({name: len(str(row.values.get(name) or "")) for name in left})
-        texts = sorted(sorted(left, key=lambda n: -sizes[n])[:num_texts], key=left.index)
-        columns |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
-        left = [name for name in left if name not in texts]
-    if wants_label and len(left) == 1:
-        columns["label_column"] = left[0]
-    elif wants_label:
-        listed = ", ".join(printable(name, 30) for name in known[:20])
-        flags = {"text": columns.get("text_column", names.own("text"))}
-        # A second text is about as long as the first one.
-        long = [name for name in left if 4 * sizes[name] > sizes[flags["text"]] > 0]
-        if pair := columns.get("text_pair_column", long[0] if long else None):
-            flags["text-pair"] = pair
-        flags["label"] = next((name for name in left if name != pair), "NAME")
-        named = " ".join(f"--{role}-column {shlex.quote(name)}" for role, name in flags.items())
-        raise InputError(
-            f"{name_of(path)}: the columns are {listed}, and which one is the label is not clear. "
-            f"Name it, as in {named}."
-        )
-    return replace(names, **columns)  # type: ignore[arg-type]
+        columns_by_role |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
+    if wants_label:
+        columns_by_role["label_column"] = labels[0]
+    return replace(names, **columns_by_role)
 
 
 def recognition_line(given: ColumnNames, used: ColumnNames) -> str:
@@ -277,3 +274,58 @@ def recognition_line(given: ColumnNames, used: ColumnNames) -> str:
     new = {role: own for role, own in new.items() if own not in vars(given).values()}
     named = " and ".join(f'"{printable(own, 40)}" as {role}' for role, own in new.items())
     return f"Using column {named}."
+
+
+def _longest_texts(columns: Mapping[str, Sequence[Any]], count: int) -> list[str]:
+    """Return the `count` columns with the longest strings, or more if others are as long."""
+    lengths = {
+        name: fmean(map(len, values))
+        for name, values in columns.items()
+        if values and all(isinstance(value, str) for value in values) and not _numbers(values)
+    }
+    # Addresses and ids may be longer than the texts, but have no blanks.
+    with_blanks = [n for n in lengths if fmean(" " in text for text in columns[n]) > 0.5]
+    ranked = sorted(with_blanks or lengths, key=lambda name: -lengths[name])
+    others = [name for name in ranked[count:] if 2 * lengths[name] > lengths[ranked[count - 1]]]
+    others = [name for name in others if not _is_class(columns[name])]
+    return sorted([*ranked[:count], *others], key=[*columns].index)
+
+
+def _is_class(values: Sequence[Any]) -> bool:
+    """Return whether few values repeat."""
+    if not all(isinstance(value, str | int | float) for value in values):
+        return False
+    distinct, numbers = len({*values}), _numbers(values)
+    if numbers and (distinct > _MOST_NUMBERS or any(number % 1 for number in numbers)):
+        return False
+    return distinct == 2 or 2 < distinct <= len(values) / 3
+
+
+def _is_score(values: Sequence[Any]) -> bool:
+    """Return whether the values are numbers that do not just count the rows."""
+    numbers = _numbers(values)
+    return len({*numbers}) > 1 and not all(b - a == 1 for a, b in pairwise(numbers))
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """Return the values as numbers; [] if one of them is none."""
+    try:
+        return [float(value) for value in values if not isinstance(value, bool)]
+    except (TypeError, ValueError):
+        return []
+
+
+def _unclear(
+    path: str | Path, known: Sequence[str], candidates: Mapping[str, Sequence[str]]
+) -> InputError:
+    """Return the error for roles with no candidate, or with several."""
+    problems, flags = [], []
+    for role, names in candidates.items():
+        some = " or ".join(f'"{printable(name, 30)}"' for name in names[:8])
+        problems.append(f"the {role} may be {some}" if some else f"none looks like a {role}")
+        flags.append(f"--{role}-column {shlex.quote(names[0]) if names else 'NAME'}")
+    columns = ", ".join(printable(name, 30) for name in known[:20])
+    return InputError(
+        f"{name_of(path)}: the columns are {columns}; {' and '.join(problems)}. Name them, as in "
+        f"{' '.join(flags)}."
+    )

@@ -172,12 +172,13 @@ class RowFormat(ABC):
         name: One word that identifies the format.
         no_label_columns: Why 0/1 columns cannot hold the labels; None if they can.
         id_column: A column whose values must be unique.
-        recognises: Whether columns without standard names are chosen by their lengths.
+        recognises: Content of the label column, "class" or "number", if columns without standard
+            names are recognised by their content.
         num_texts: Number of texts that a row must have.
     """
 
     name: str
-    recognises: bool = False
+    recognises: str | None = None
     num_texts: int = 1
     no_label_columns: str | None = None
     id_column: str | None = None

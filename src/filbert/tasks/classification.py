@@ -67,7 +67,7 @@ class LabelledTexts(TextRows):
     """Texts with a label, a list of labels, or a 0/1 column for each label."""
 
     name = "labelled"
-    recognises = True
+    recognises = "class"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
         """Yield rows with `label` or `labels`, or with the columns of `spec.label_columns`."""

@@ -69,7 +69,7 @@ class TextPairs(TextRows):
     """Pairs of texts, each of which gets a vector; their score is optional for some losses."""
 
     name = "pairs"
-    recognises = True
+    recognises = "number"
     num_texts = 2
     no_label_columns = "embeddings have one number, see --label-column"
 

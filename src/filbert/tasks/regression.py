@@ -49,7 +49,7 @@ class ScoredTexts(TextRows):
     """Texts with a number."""
 
     name = "scored"
-    recognises = True
+    recognises = "number"
     no_label_columns = "a regression reads one score a row. Name its column with --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:

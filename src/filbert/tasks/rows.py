@@ -62,10 +62,11 @@ def named_columns(
     """Return the names with the columns that `recognised` finds, for formats of texts."""
     spec = task.spec
     form = spec.row_format
-    if not form.recognises:
+    if form.recognises is None:
         return names
     has_label = labelled and not spec.label_columns and not (spec.whole_batch or spec.multilabel)
-    return recognised(path, names, num_texts=form.num_texts, has_label=has_label, apart=apart)
+    label = form.recognises if has_label else None
+    return recognised(path, names, num_texts=form.num_texts, label=label, apart=apart)
 
 
 def row_of_value(task: Task, value: Any, index: int) -> Row:
