@@ -57,7 +57,7 @@ def test_null_odds_give_the_best_threshold(questions):
     assert (tuned["best_exact"], tuned["best_exact_thresh"]) == (100.0, -2.0)
     assert json.loads((questions / "out" / "metrics.json").read_text()) == tuned
     (questions / "p.jsonl").write_text('{"answer": "London"}\n{"answer": ""}\n')
-    with pytest.raises(ConfigError, match="--null-odds goes with"):
+    with pytest.raises(ConfigError, match="--null-odds is for"):
         score_predictions(task, paths[0], str(questions / "p.jsonl"), ColumnNames(), None, paths[1])
 
 

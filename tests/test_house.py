@@ -132,10 +132,11 @@ def test_no_todo_is_left():
 # Words for which the field has its own: reported, next to, reference, fix, throughput, provenance.
 FOREIGN = re.compile(
     r"\b(anew|alike|nobody|somebody|whoever|mend|pace|told|tells?(?!\()|beside|stands|lies|"
-    r"wish\w*|learnt|story|rooms|shelf|desk|lessons?|judge\w*|(?<!no )room)\b",
+    r"wish\w*|learnt|story|rooms|shelf|desk|lessons?|judge\w*|(?<!no )room|want of|will do|"
+    r"(?:is|are) wanted)\b",
     re.IGNORECASE,
 )
-MAX_FOREIGN_WORDS_IN_CLI = 22
+MAX_FOREIGN_WORDS = 1  # a sentence of a customer, in quickstart
 
 
 def test_the_source_uses_the_words_of_the_field():
@@ -145,6 +146,4 @@ def test_the_source_uses_the_words_of_the_field():
         if path.name != "clean.py"  # its lists of stop words and emoji names hold some of them
         for match in FOREIGN.finditer(path.read_text("utf-8"))
     ]
-    outside = [one for one in found if not one.startswith("src/filbert/cli/")]
-    assert not outside
-    assert len(found) <= MAX_FOREIGN_WORDS_IN_CLI, found
+    assert len(found) <= MAX_FOREIGN_WORDS, found

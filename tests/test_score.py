@@ -88,7 +88,7 @@ def test_batches_and_chunks_change_nothing_and_their_share_is_told(model, monkey
     ("texts", "sentence"),
     [
         ("the [MASK]", r"Item 0 has the mask \[MASK\] in it: 'the \[MASK\]'\. Write the word"),
-        (["film", 5], "Item 1 is a int; a text is wanted"),
+        (["film", 5], "Item 1 is a int; a text is expected"),
         ([("a", "pair")], "Item 0 is a tuple"),
     ],
 )

@@ -153,7 +153,7 @@ def score_predictions(
         odds = read_no_answer_scores(null_odds) if null_odds is not None else None
         return _kept(metrics_by_id(questions, by_id, odds), {}, out)
     if null_odds is not None:
-        raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
+        raise ConfigError("--null-odds is for predictions in one JSON object, id to answer.")
     answers = list(read_rows(predictions))
     if len(answers) != len(rows):
         raise InputError(

@@ -61,7 +61,7 @@ def test_every_family_but_those_with_tokenizer_json_only_has_a_convention(tmp_pa
 def test_pieces_get_the_ids_of_the_family(tmp_path, model_type, entries):
     data = write_spiece(SentencePieceModel(PIECES, 0, b""), ("<s>", "</s>"))
     (tmp_path / "sentencepiece.bpe.model").write_bytes(data)
-    with pytest.raises(FormatError, match="nothing says which ids its pieces have"):
+    with pytest.raises(FormatError, match="the ids of its pieces are not recorded"):
         read_tokenizer(tmp_path)
     state(tmp_path, model_type=model_type)
     for place in (tmp_path, tmp_path / "sentencepiece.bpe.model"):

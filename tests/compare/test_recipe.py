@@ -21,7 +21,7 @@ REFUSED = [
     ({"test": None}, "train is given without test"),
     ({"split": [0.5, 0.4, 0.4]}, "add up to 1"),
     ({"seeds": 0}, "whole number from 1"),
-    ({"merge_labels": ["a", "b"]}, "go together"),
+    ({"merge_labels": ["a", "b"]}, "need each other"),
     ({"merge_labels": ["a"], "merge_as": "x", "label_column": "y"}, "both name the label"),
     ({"cleaning": "studdy"}, "Did you mean 'study'"),
     ({"dev": "-"}, "standard input cannot be read twice"),

@@ -323,9 +323,11 @@ def test_a_contestant_that_is_killed_is_named_and_the_others_run(recipe, tmp_pat
     _, err = process.communicate()
     assert process.returncode == 1
     tiny, tfidf = json.loads((out / "results.json").read_text())["contestants"]
-    assert tiny["status"] == "failed" and "SIGKILL, probably for want of memory" in tiny["error"]
+    assert (
+        tiny["status"] == "failed" and "(SIGKILL), probably because memory ran out" in tiny["error"]
+    )
     assert tfidf["status"] == "finished"
-    assert "tiny, seed 0 failed: The process was ended by SIGKILL" in err
+    assert "tiny, seed 0 failed: The process was killed (SIGKILL)" in err
 
 
 def children_of(parent: int) -> list[int]:

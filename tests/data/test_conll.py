@@ -64,7 +64,7 @@ def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\tO\nb\n", "a.conll:2: one column only; a word and its tag are wanted"),
+        (b"a\tO\nb\n", "a.conll:2: one column only; a word and its tag are expected"),
         (b"a\tO\n\tO\n", "a.conll:2: the first column, the word, is empty"),
         (b"a\tO\n\nb\xff\tO\n", "a.conll:3: the byte 0xFF is not UTF-8"),
         (b"", "a.conll: no sentence; the file is empty"),

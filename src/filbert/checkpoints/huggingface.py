@@ -484,7 +484,7 @@ def read_weights(
     if plan.kind in LABELLED and labels is None:
         labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
         if len(labels) != 2:  # transformers' default is 2
-            notes.append(f"{len(labels)} labels without names: config.json says nothing of them.")
+            notes.append(f"{len(labels)} labels without names: config.json has none.")
     return Checkpoint(
         config=plan.config,
         family=family.model_type,

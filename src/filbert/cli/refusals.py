@@ -76,7 +76,7 @@ def sentence(error: CycloptsError) -> str:
     if isinstance(error, UnknownCommandError):
         what = re.split(r" Did you mean | Available commands:", _plain(str(error)))[0]
         hint = did_you_mean((error.unused_tokens or [""])[0], [*(error.app or ()), "train"])
-        return f"{what}{hint} See filbert --help; options go after the command."
+        return f"{what}{hint} See filbert --help; options are written after the command."
     return _plain(str(error))
 
 

@@ -183,7 +183,7 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
         return "interrupted", None
     code = child.returncode
     if code == -signal.SIGKILL:
-        return "failed", "The process was ended by SIGKILL, probably for want of memory."
+        return "failed", "The process was killed (SIGKILL), probably because memory ran out."
     return "failed", f"The process ended with status {code}. Its log: {log_path.name}"
 
 

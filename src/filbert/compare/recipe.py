@@ -76,7 +76,7 @@ class RowOptions:
 
     def __post_init__(self) -> None:
         if (self.merge_labels is None) != (self.merge_as is None):
-            raise ConfigError("merge_labels and merge_as go together; give both.")
+            raise ConfigError("merge_labels and merge_as need each other; give both.")
         if self.merge_labels is not None and self.label_column is not None:
             raise ConfigError("merge_labels and label_column both name the label; give one.")
 

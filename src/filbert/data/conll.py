@@ -43,7 +43,7 @@ _FIRST_LINES = 200
 def is_conll(path: str | Path, *, labelled: bool) -> bool:
     """Return whether a file holds CoNLL columns: by its name, or by its first lines.
 
-    Those have equally many columns (sentences are not of one length) and end, if no tags are wanted
+    Those have equally many columns (sentences are not of one length) and end, if no tags are read
     or in a .tsv, in O, B-PER and the like.
     """
     kind = suffix_of(path)
@@ -73,7 +73,7 @@ def read_conll(
 
     Args:
         path: Of the file; compressed or not.
-        labelled: If not, one column will do and no `tags` are read.
+        labelled: If not, one column is enough and no `tags` are read.
         on_error: Receives each bad sentence instead of it being raised.
 
     Raises:
@@ -124,7 +124,7 @@ def _damage(columns: list[str], width: int, num_words: int, labelled: bool) -> s
     if not columns[0]:
         return "the first column, the word, is empty. Fill it in."
     if labelled and (len(columns) < 2 or not columns[-1]):
-        return "one column only; a word and its tag are wanted, with a tab between them."
+        return "one column only; a word and its tag are expected, separated by a tab."
     # A line that lacks its last column must not make the one before it the tag.
     if labelled and width != len(columns):
         return f"{len(columns)} columns, and {width} in the lines before it. Fill them in."

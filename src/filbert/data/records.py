@@ -104,7 +104,7 @@ def read_rows(
     report = BadRowReporter(on_error)
     empty = f"{name_of(path)}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
-        empty = "stdin: no rows came in. Name a file, or pipe one text a line."
+        empty = "stdin has no rows. Name a file, or pipe one text a line."
         return guarded(_rows("-", choice, separator, encoding, report), report, empty)
     require_file(path, once=True)
     rows = guarded(_rows(path, choice, separator, encoding, report), report, empty)

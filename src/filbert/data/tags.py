@@ -248,7 +248,7 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
             message = "Spans without a word of their own; they are not used for training."
             yield Finding("warning", "lost_span", message, place)
         elif span.start not in starts or span.end not in ends:
-            message = "Spans with a border inside a word; all of the word is taken."
+            message = "Spans with a border inside a word; the whole word is used."
             yield Finding("warning", "widened_span", message, place)
 
 

@@ -109,7 +109,7 @@ def _checked_text(item: Any, index: int) -> Text:
     one, two = item if isinstance(item, list | tuple) and len(item) == 2 else (item, None)
     if not isinstance(one, str) or not isinstance(two, str | None):
         kind = type(item).__name__
-        raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
+        raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is expected.")
     return one if two is None else (one, two)
 
 

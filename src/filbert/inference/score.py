@@ -86,7 +86,7 @@ def check_whole(text: Any, tokenizer: Tokenizer, where: str) -> str:
         InputError: one is, or it is no text; it begins with `where`.
     """
     if not isinstance(text, str):
-        raise InputError(f"{where} is a {type(text).__name__}; a text is wanted.")
+        raise InputError(f"{where} is a {type(text).__name__}; a text is expected.")
     spans = mask_spans(text, tokenizer)
     if spans:
         raise InputError(

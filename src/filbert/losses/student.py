@@ -94,7 +94,7 @@ def check_layer_losses(
             for (name, config), number in zip(sides.items(), pair, strict=True):
                 if not 0 <= number <= config.num_hidden_layers:
                     raise ConfigError(
-                        f"{loss.kind}: the {name}'s layer {number - 1} is asked for; it has 0 to "
+                        f"{loss.kind}: the {name}'s layer {number - 1} is requested; it has 0 to "
                         f"{config.num_hidden_layers - 1}."
                     )
             if loss.kind in _OF_ATTENTION:

@@ -3,7 +3,7 @@
 T rows, K width in, N width out, B matrices.
 
 The reason for most of it: torch sends float32 products to MKL, which keeps to 256-bit instructions
-on AMD processors (60 to 90 GFLOP/s a core on Zen 5), where oneDNN reaches 110 to 200 (docs/log.md).
+on AMD CPUs (60 to 90 GFLOP/s a core on Zen 5), where oneDNN reaches 110 to 200 (docs/log.md).
 """
 
 from __future__ import annotations

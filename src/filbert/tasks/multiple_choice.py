@@ -78,7 +78,7 @@ class ContextsWithChoices(RowFormat):
         if not isinstance(value, Mapping):
             raise InputError(
                 f"Item {index} is a {type(value).__name__}; a mapping with 'context' and 'choices' "
-                "is wanted."
+                "is expected."
             )
         choices = checked_choices(value.get("context"), value.get("choices"), f"Item {index}")
         return Row({"context": value["context"], "choices": choices}, "items", index + 1)

@@ -82,7 +82,7 @@ class Sentences(RowFormat):
             value = {"tokens": list(value)}
         if not isinstance(value, Mapping):
             kind = type(value).__name__
-            raise InputError(f"Item {index} is a {kind}; a text or a list of words is wanted.")
+            raise InputError(f"Item {index} is a {kind}; a text or a list of words is expected.")
         columns = ("tokens", "tags", "text", "spans")
         row = Row({name: value[name] for name in columns if name in value}, "texts", index + 1)
         sentence_of(row)

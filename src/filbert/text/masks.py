@@ -46,7 +46,7 @@ def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
         InputError: It has none, or is no text; the message begins with `where`.
     """
     if not isinstance(text, str):
-        raise InputError(f"{where} is a {type(text).__name__}; a text is wanted.")
+        raise InputError(f"{where} is a {type(text).__name__}; a text is expected.")
     if not mask_spans(text, tokenizer):
         own = mask_name(tokenizer)
         also = "" if own == MASK else f" or {own}"

@@ -462,7 +462,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     order = convention.order if convention else None
     if order is None and path.name in SPIECE_NAMES[1:]:
         raise FormatError(
-            f"{path}: nothing says which ids its pieces have. A config.json with model_type or a "
+            f"{path}: the ids of its pieces are not recorded. A config.json with model_type or a "
             "tokenizer_config.json with tokenizer_class would; so would a tokenizer.json."
         )
     extra = options.get("extra_ids")

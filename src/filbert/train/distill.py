@@ -184,8 +184,8 @@ def _load_student(
         or (types[1] > 0 and (types[0] < 2) != (types[1] < 2))
     ):
         raise ConfigError(
-            f"{chosen.student} reads other tokens than its teacher {chosen.teacher}. Use a student "
-            "with the teacher's vocabulary and length."
+            f"{chosen.student} has another tokenizer than its teacher {chosen.teacher}. Use a "
+            "student with the teacher's vocabulary and length."
         )
     return checkpoint, tokenizer, max_length
 

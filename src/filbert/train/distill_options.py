@@ -68,7 +68,7 @@ class StudentOptions:
     """Teacher and student.
 
     Attributes:
-        task: what the teacher must have been trained for; whatever it was when not given.
+        task: what the teacher must have been trained for; any task when not given.
         teacher: model to learn from, a folder, built-in name or Hub id: for rows a fine-tuned one,
             whose task becomes the student's; for raw text any encoder.
         student: model to start from, likewise; the teacher itself, with fewer layers, when not
@@ -112,7 +112,7 @@ class LossOptions:
         layer_map: pkd, tinybert: for each student layer the number of the teacher layer that it
             learns from, from 0, such as 1,3,5; spread evenly when not given. pkd leaves the last
             pair out, since the prediction loss trains that layer.
-        hidden_share: tinybert on rows: share of the run that goes before the answers.
+        hidden_share: tinybert on rows: share of the run spent on the layers, before the answers.
         hidden_lr: highest learning rate of that share; `lr` when not given.
         hidden_schedule: its schedule, as `schedule`, which is taken when not given; constant does
             without warm-up.
@@ -190,7 +190,7 @@ class SourceOptions:
         max_length: cut texts to this many tokens; as the teacher's training did when not given,
             128 with `corpus`.
         show_texts: the report shows the texts of the worst errors.
-        dev_rows: with `corpus`: so many held-out sequences are measured.
+        dev_rows: with `corpus`: number of held-out sequences to measure.
         columns: the names of the columns.
     """
 

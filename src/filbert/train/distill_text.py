@@ -235,5 +235,5 @@ def _student(
     freeze(student, options.train.freeze)
     unreached = freeze_unreached(student, pack([[0, 0]]), answers=task.reads_words)
     if unreached:
-        say(f"student: {unreached:,} parameters are reached by no loss and stay as they begin")
+        say(f"student: {unreached:,} parameters are not trained, because no loss depends on them")
     return student

@@ -106,7 +106,7 @@ class DataOptions:
         group_column: rows with the same value in this column, such as an author, are in the same
             part of a split.
         split_seed: random seed of the split; that of the run (`seed`) when not given.
-        folds: cross-validation: train so many times on `data`, each time without one part, which is
+        folds: cross-validation: number of trainings on `data`, each time without one part, which is
             then measured; the model that is kept is trained on all rows.
         fold: train for one fold only, from 1 to `folds`.
         max_length: cut texts to this many tokens; the model's own limit when not given, for
@@ -347,7 +347,7 @@ class RunOptions:
         overwrite: replace an earlier run in `out`.
         resume: continue an interrupted run in the same run folder.
         seed: random seed for the new head, shuffling and dropout.
-        seeds: train so many times, with consecutive seeds, and keep the best.
+        seeds: number of trainings, with consecutive seeds; the best is kept.
         precision: auto, float32 or bf16.
         device: cpu, cuda, ...; the first GPU when there is one.
         save_every: optimizer steps between saved states, from which --resume continues; after every

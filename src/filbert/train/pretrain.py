@@ -182,7 +182,7 @@ def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
     if run["device"]["processes"] > 1:
         say(f"processes: {run['device']['processes']}")
     if not job.dev:
-        say("dev: no held-out text, so nothing but the training loss is measured")
+        say("dev: no held-out text, so only the training loss is measured")
 
 
 def _describe(corpus: Corpus) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class TextOptions:
     Attributes:
         corpus: a folder that `filbert corpus` made, or text files; several between commas.
         dev: the same, held out: measured during training, with masks that stay the same.
-        dev_rows: so many held-out sequences are measured.
-        dev_mask_rate: share of the held-out tokens that is masked, whatever `mask_rate` is.
+        dev_rows: number of held-out sequences to measure.
+        dev_mask_rate: share of the held-out tokens that is masked, independent of `mask_rate`.
         tokenizer: folder of the vocabulary; the corpus's or the model's own when not given.
     """
 

@@ -168,8 +168,8 @@ def _options(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     if command != "pretrain" and options.get("task") not in task_names():
         # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
         raise ConfigError(
-            f"{folder / 'filbert.json'}: the task {printable(str(options.get('task')))!r} is none "
-            "of filbert's own. Run filbert finetune with it yourself."
+            f"{folder / 'filbert.json'}: the task {printable(str(options.get('task')))!r} is not "
+            "built in. Run filbert finetune with it yourself."
         )
     typed = (read_run(folder.absolute().parent) or {}).get("options") or {}
     options |= {name: typed[name] for name in PATHS if name in options and name in typed}

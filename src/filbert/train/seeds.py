@@ -120,7 +120,7 @@ def _train_each(
             # The rows are the same in every run.
             runs[number] = finetune(_placed(options, place / number), prints_findings=index == 1)
         except (RunError, ConfigError) as error:
-            # An option that is wrong is wrong for all; want of memory may come later.
+            # An option that is wrong is wrong for all; memory may run out later.
             if isinstance(error, ConfigError) and not runs and not failed:
                 raise
             failed[number] = str(error)

@@ -75,7 +75,7 @@ def evaluate(
     if model is None and (null_threshold, against) != (None, None):
         raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
     if max_loss is not None and against is None:
-        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
+        raise ConfigError("--max-loss needs --against, the precision to compare with.")
     folder = Path(out) if out else None
     if folder is not None and folder.is_file():
         raise ConfigError(f"--out {out} is a file; name a folder.")

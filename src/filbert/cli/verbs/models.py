@@ -148,7 +148,7 @@ def convert(
         with --to int8: labelled rows, or texts for a model without a task.
     adapter:
         with --to huggingface: a task of jina-embeddings-v3, such as retrieval.query. Its adapter is
-        added to the weights, and its prompt goes before every text.
+        added to the weights, and its prompt is put before every text.
     """
     from filbert import api
 
