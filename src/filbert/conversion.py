@@ -58,16 +58,9 @@ def convert_model(
     Raises:
         ConfigError, InputError, FormatError: An option or the model is wrong.
     """
-    if to not in FORMATS:
-        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
-    if to != "int8" and (data is not None or max_loss is not None):
-        raise ConfigError("--data and --max-loss are for --to int8. Leave them out.")
-    if to == "int8" and (data is None or data == "-"):
-        raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
+    _check_options(to, data=data, max_loss=max_loss, adapter=adapter)
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
-    if adapter is not None and to != "huggingface":
-        raise ConfigError("--adapter is for --to huggingface. Convert the result once more.")
     checkpoint = read_checkpoint(place, adapter=adapter)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
@@ -93,6 +86,19 @@ def convert_model(
             return facts | {"files": google.write(checkpoint, tokenizer, new)}
         files = _write(checkpoint, tokenizer, new, place=place, source=source, adapter=adapter)
         return facts | {"files": files}
+
+
+def _check_options(
+    to: str, *, data: str | None, max_loss: float | None, adapter: str | None
+) -> None:
+    if to not in FORMATS:
+        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
+    if to != "int8" and (data is not None or max_loss is not None):
+        raise ConfigError("--data and --max-loss are for --to int8. Leave them out.")
+    if to == "int8" and (data is None or data == "-"):
+        raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
+    if adapter is not None and to != "huggingface":
+        raise ConfigError("--adapter is for --to huggingface. Convert the result once more.")
 
 
 def _left_out(place: Path, to: str) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from filbert.cli.arguments import STDIO
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, printable
 from filbert.files import check_writable
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Seconds between two progress lines.
 INTERVAL = 30.0
+# What stands for no value in a table, and the most characters of a cell.
+NOTHING = "–"
+_LONG = 64
 # Endings of formats that are not JSON Lines.
 _OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy", ".xlsx")
 
@@ -231,3 +234,26 @@ def write_page(out: str | None, make: Callable[[], str]) -> bool:
         return False
     print(f"Wrote {out} ({len(page.encode()) / 1e6:.1f} MB).", file=sys.stderr)
     return True
+
+
+def cell(value: Any, limit: int = _LONG) -> str:
+    """Return a value as one cell of a table, with at most `limit` characters."""
+    if value is None or value in ([], ()):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
+        value = int(value)
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        value = [f"{name} {cell(v, limit)}" for name, v in value.items() if v is not None]
+    if isinstance(value, list | tuple):
+        value = ", ".join(item if isinstance(item, str) else cell(item, limit) for item in value)
+    text = printable(str(value), 10 * limit)
+    is_digest = len(text) == 64 and not text.strip("0123456789abcdef")
+    if is_digest:
+        return text[:12]
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from filbert.model.cpu import powers_of_two
+from filbert.model.config import Alibi, Buckets, Disentangled, EncoderConfig, RelativeSinusoid
+from filbert.model.cpu import dense, powers_of_two
 
 # Queries, or keys, that are multiplied with one range of position vectors: a range is as many
 # columns longer than the sequence.
@@ -234,3 +236,108 @@ def add_bias_gradient(grad_AnLK: Tensor, grad_AP: Tensor, *, ahead: int) -> None
     wide = grad_AnLK.new_zeros((heads, 1, length, length + num_keys - 1))
     _skewed(wide, num_keys).copy_(grad_AnLK.sum(1, keepdim=True))
     grad_AP[:, columns] += wide.sum((1, 2))
+
+
+def weights_state(module: nn.Module) -> tuple[Any, ...]:
+    """Return values that change when the weights of a module do."""
+    # Tensors that were created in inference mode have no version.
+    parts = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in module.parameters())
+    return (id(module), *parts)
+
+
+class Distances(nn.Module):
+    """What attention adds to the scores by the distance of two tokens: a learned table, or none.
+
+    Created by `Encoder` for positions of these kinds, with a norm for the table of DeBERTa.
+    """
+
+    def __init__(self, config: EncoderConfig, norm: nn.Module) -> None:
+        super().__init__()
+        self.config = config
+        positions, self.table = config.positions, None
+        self.norm = norm if isinstance(positions, Disentangled) else nn.Identity()
+        self._kept: tuple[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
+        if isinstance(positions, Buckets):
+            self.table = nn.Embedding(positions.count, config.attention.heads)
+        if isinstance(positions, Disentangled):
+            self.table = nn.Embedding(2 * positions.count, config.hidden_size)
+
+    def forward(self, longest: int, like: Tensor) -> dict[str, Any]:
+        """Compute `bias_AP` or `position_rows` of a plan for at most `longest` tokens each."""
+        positions = self.config.positions
+        ahead_P = torch.arange(1 - longest, longest, device=like.device)
+        if isinstance(positions, Alibi):
+            slopes = torch.tensor(alibi_slopes(self.config.attention.heads), device=like.device)
+            return {"bias_AP": -slopes[:, None] * ahead_P.abs()}
+        if isinstance(positions, Buckets):
+            assert self.table is not None
+            buckets = bucket_of(ahead_P, positions.count, positions.max_distance)
+            return {"bias_AP": self.table(buckets).T.contiguous()}
+        if torch.is_grad_enabled():
+            return {"position_rows": self._position_rows(longest, like)}
+        # One tensor for all batches, so that the layers keep what they compute from it.
+        state = (like.dtype, like.device, *weights_state(self))
+        if self._kept is None or self._kept[0] != state:
+            longest = self.config.max_tokens_per_sequence
+            self._kept = (state, self._position_rows(longest, like))
+        return {"position_rows": self._kept[1]}
+
+    def _position_rows(self, longest: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        positions, table = self.config.positions, self.table
+        behind_P = torch.arange(longest - 1, -longest, -1, device=like.device)
+        if isinstance(positions, RelativeSinusoid):
+            rows = sinusoids(behind_P, self.config.hidden_size).to(like.dtype)
+            return rows, torch.arange(len(rows), device=like.device)
+        assert isinstance(positions, Disentangled) and table is not None
+        rows_P = row_of_distance(behind_P, positions.count, positions.max_distance)
+        first, last = int(rows_P[-1]), int(rows_P[0])
+        return self.norm(table.weight[first : last + 1]), rows_P - first
+
+
+class RelativeTerms(nn.Module):
+    """Scores by the distance and by equal token types, as further elements of queries and keys.
+
+    The score of a query q and a key k at a distance with the projected sinusoids r is
+    (q + u) k + (q + v) r, and (q + w) (s0 - s1) more if both tokens are of one type: biases u, v
+    and w of each head, and its vectors s0 of equal and s1 of different types. A query gets one
+    element for each type and one for (v - u) r, so that all of it is products of vectors.
+
+    Source: Yang et al. 2019 (XLNet), section 2.5. What is the same for all keys of a query, here
+    (q + w) s1, does not change the probabilities.
+    """
+
+    def __init__(self, config: EncoderConfig, num_heads: int) -> None:
+        super().__init__()
+        shape = (num_heads, config.head_size)
+        self.num_types = config.embeddings.token_types
+        self.project = nn.Linear(config.hidden_size, num_heads * config.head_size, bias=False)
+        self.content_bias, self.position_bias, self.type_bias = (
+            nn.Parameter(torch.zeros(shape)) for _ in range(3)
+        )
+        self.type_vectors = nn.Parameter(torch.zeros(2, *shape))
+
+    def extended(self, qkv_T3AD: Tensor, types_T: Tensor) -> Tensor:
+        """Append the elements to queries, keys and, as zeros, to values: (T, 3, A, D + types + 1).
+
+        Args:
+            qkv_T3AD: Queries, keys and values.
+            types_T: Token types, int64 (T,).
+        """
+        query, key, value = qkv_T3AD.unbind(1)
+        content_AD, type_AD = self.content_bias.to(query), self.type_bias.to(query)
+        equal_AD = (self.type_vectors[0] - self.type_vectors[1]).to(query)
+        equal_TA1 = ((query + type_AD) * equal_AD).sum(-1, keepdim=True)
+        one_hot = F.one_hot(types_T, self.num_types)[:, None].to(query)
+        one_hot_TAN = one_hot.expand(-1, query.shape[1], -1)
+        query = torch.cat((query + content_AD, equal_TA1 * one_hot_TAN), -1)
+        key = torch.cat((key, one_hot_TAN), -1)
+        rows = (F.pad(query, (0, 1), value=1.0), F.pad(key, (0, 1)))
+        return torch.stack((*rows, F.pad(value, (0, self.num_types + 1))), 1)
+
+    def vectors(self, sinusoids_PH: Tensor) -> Tensor:
+        """Project sinusoids to what extended queries are multiplied with, (A, D + types + 1, P)."""
+        by_head_PAD = dense(sinusoids_PH, self.project).view(-1, *self.position_bias.shape)
+        more_AD = (self.position_bias - self.content_bias).to(by_head_PAD)
+        more_PA1 = (by_head_PAD * more_AD).sum(-1, keepdim=True)
+        padded = F.pad(by_head_PAD, (0, self.num_types))
+        return torch.cat((padded, more_PA1), -1).permute(1, 2, 0)

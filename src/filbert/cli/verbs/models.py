@@ -18,14 +18,11 @@ from filbert.cli.arguments import (
     Pooling,
     columns_of,
 )
-from filbert.cli.output import metric_lines, print_json, print_table
+from filbert.cli.output import cell, metric_lines, print_json, print_table
 from filbert.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-NOTHING = "–"
-_LONG = 64
 
 
 def info(
@@ -55,7 +52,7 @@ def info(
         print_json(facts)
         return
     tensors = facts.pop("tensors", [])
-    rows = [(n.replace("_", " "), shown(v, 500)) for n, v in facts.items() if v not in (None, [])]
+    rows = [(n.replace("_", " "), cell(v, 500)) for n, v in facts.items() if v not in (None, [])]
     print_table(("", ""), rows, texts=(0, 1))
     if tensors:
         if not console.is_terminal:
@@ -81,7 +78,7 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
     names = zip("AB", result["names"], strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
     pairs = {**result["values"], **result["metrics"]}
-    rows = [(printable(name, 500), *map(shown, pair)) for name, pair in pairs.items()]
+    rows = [(printable(name, 500), *map(cell, pair)) for name, pair in pairs.items()]
     print_table(headings, rows, texts=(0, 1, 2), console=console)
     console.print()
     weights = [
@@ -96,29 +93,6 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
     if result["same_weights"] and not is_same:
         verdict = "The weights are the same; other values that decide predictions differ."
     console.print(Text(verdict), style="bold", soft_wrap=True)
-
-
-def shown(value: Any, limit: int = _LONG) -> str:
-    """Return a value as one cell of a table, with at most `limit` characters."""
-    if value is None or value in ([], ()):
-        return NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
-        value = int(value)
-    if isinstance(value, float):
-        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, dict):
-        value = [f"{name} {shown(v, limit)}" for name, v in value.items() if v is not None]
-    if isinstance(value, list | tuple):
-        value = ", ".join(item if isinstance(item, str) else shown(item, limit) for item in value)
-    text = printable(str(value), 10 * limit)
-    is_digest = len(text) == 64 and not text.strip("0123456789abcdef")
-    if is_digest:
-        return text[:12]
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def convert(

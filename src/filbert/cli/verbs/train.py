@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.arguments import AsJson, flags_of
-from filbert.cli.output import print_json, print_places, print_run, print_table
-from filbert.cli.verbs.models import NOTHING, shown
+from filbert.cli.output import NOTHING, cell, print_json, print_places, print_run, print_table
 from filbert.errors import printable
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import FinetuneOptions
@@ -150,7 +149,7 @@ def replay(
     for one in result.metrics:
         style = "" if result.is_near(one) else "bold red"
         difference = NOTHING if one.difference is None else f"{one.difference:.2g}"
-        cells = (shown(one.recorded), shown(one.replayed), difference)
+        cells = (cell(one.recorded), cell(one.replayed), difference)
         name = printable(f"{one.split} {one.metric.replace('_', ' ')}", 500)
         rows.append((name, *(Text(cell, style=style) for cell in cells)))
     print_table(("metric", "recorded", "replayed", "difference"), rows, texts=(0,))
