@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Seconds between two progress lines.
 INTERVAL = 30.0
-# What stands for no value in a table, and the most characters of a cell.
+# A missing value in a table, and the most characters of a cell.
 NOTHING = "–"
 _LONG = 64
 # Endings of formats that are not JSON Lines.
