@@ -227,7 +227,7 @@ def test_options_that_do_not_fit_are_refused(film_run, films_onnx, tiny_model, t
     assert "exists. Name another folder, or add --overwrite" in capsys.readouterr().err
     assert not Path(out).exists()
     for folder, options, words in (
-        (films_onnx, {}, "add --backend onnxruntime"),
+        (films_onnx, {}, "add `backend` onnxruntime"),
         (source, {"backend": "onnxruntime"}, "Export one: filbert export"),
         (source, {"backend": "onyx"}, "not one of"),
         (films_onnx, {"backend": "onnxruntime", "precision": "bf16"}, "as it was exported"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from typing import ParamSpec, TypeVar
 
 # difflib's usual limit, 0.6, proposes "intent" for "text"; 2 of 3 letters are enough for "bda".
 _SIMILAR = 0.65
+
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +52,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function: an unknown keyword is a ConfigError with the nearest name."""
+    """Decorate a public function: an unknown keyword is a ConfigError with the nearest name.
+
+    Messages name options as keywords; `on_terminal` returns them as they were raised.
+    """
     signature = inspect.signature(function)
     takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
@@ -59,9 +65,26 @@ def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
             if name not in signature.parameters and not takes_all:
                 hint = did_you_mean(name, signature.parameters)
                 raise ConfigError(f"{function.__name__} has no option {name!r}.{hint}")
-        return function(*args, **keywords)
+        try:
+            return function(*args, **keywords)
+        except (FilbertError, Interrupted) as error:
+            error.__dict__.setdefault("raised_as", str(error))
+            error.args = (as_keywords(str(error)),)
+            raise
 
     return checked
+
+
+def as_keywords(message: str) -> str:
+    """Return a message with `text_column` for --text-column; one with a command is kept."""
+    if re.search(r"filbert [a-z]+ .*--", message):
+        return message
+    return _FLAG.sub(lambda flag: f"`{flag[1].replace('-', '_')}`", message)
+
+
+def on_terminal(error: BaseException) -> str:
+    """Return the message of an error with options as flags."""
+    return str(error.__dict__.get("raised_as", error))
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

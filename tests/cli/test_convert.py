@@ -54,7 +54,7 @@ def test_there_and_back_is_the_same_model_and_the_same_files(
 def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
     tiny_model: Path, there: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="exists.*--overwrite"):
+    with pytest.raises(InputError, match="exists.*`overwrite`"):
         convert(str(tiny_model), there, to="huggingface")
     convert(str(tiny_model), there, to="huggingface", overwrite=True)
     assert (there / "config.json").is_file()

@@ -48,7 +48,7 @@ def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, caps
 def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_path):
     out = tmp_path / "v"
     vocab((text,), out=out, kind="wordpiece", size=80)
-    with pytest.raises(ConfigError, match="exists. Name another folder, or add --overwrite"):
+    with pytest.raises(ConfigError, match="exists. Name another folder, or add `overwrite`"):
         vocab((text,), out=out, kind="wordpiece", size=90)
     vocab((text,), out=out, kind="unigram", size=60, overwrite=True)
     assert Tokenizer.load(out).kind == "unigram"
@@ -73,7 +73,7 @@ def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             vocab((text, str(file)), out=out, kind="wordpiece", size=80)
-    with pytest.raises(ConfigError, match="--size 12 is too small"):
+    with pytest.raises(ConfigError, match="`size` 12 is too small"):
         vocab((text,), out=out, kind="wordpiece", size=12)
     assert not out.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

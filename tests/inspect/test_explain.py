@@ -197,10 +197,10 @@ def test_html_has_the_whole_text_and_escapes_it(drawn):
     ("options", "sentence"),
     [
         ({"method": "gradients"}, "Did you mean 'gradient'"),
-        ({"method": "leave-one-out", "steps": 8}, "--steps has no effect"),
+        ({"method": "leave-one-out", "steps": 8}, "`steps` has no effect"),
         ({"steps": 0}, "1 to 10,000"),
         ({"target": "great"}, "is not a label of this model: neg, pos, so"),
-        ({"word": 1}, "--word is for tagging"),
+        ({"word": 1}, "`word` is for tagging"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(classifier, options, sentence):

@@ -162,7 +162,7 @@ def test_an_earlier_run_is_refused_without_overwrite_and_replaced_with_it(
 ):
     run(tiny_model, films, tmp_path / "x", steps=2)
     before = (tmp_path / "x" / "run.json").read_bytes()
-    with pytest.raises(filbert.ConfigError, match=r"already holds a run.*--overwrite"):
+    with pytest.raises(filbert.ConfigError, match=r"already holds a run.*`overwrite`"):
         run(tiny_model, films, tmp_path / "x", steps=2)
     assert (tmp_path / "x" / "run.json").read_bytes() == before
     run(tiny_model, films, tmp_path / "x", steps=3, overwrite=True)
@@ -200,7 +200,7 @@ def test_a_full_disk_while_saving_leaves_what_was_there(
 def test_a_gradient_that_is_not_finite_stops_the_run_and_names_the_step(
     tiny_model, films, tmp_path
 ):
-    with pytest.raises(filbert.RunError, match=r"Step \d+: the gradient is not finite.*--lr"):
+    with pytest.raises(filbert.RunError, match=r"Step \d+: the gradient is not finite.*`lr`"):
         run(tiny_model, films, tmp_path / "x", lr=1e30, clip=0)
     assert (tmp_path / "x" / "metrics.jsonl").is_file()
 
@@ -246,7 +246,7 @@ def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_p
 def test_a_column_labels_without_lists_is_asked_about(tiny_model, tmp_path, labels):
     path = tmp_path / "rows.csv"
     path.write_text(f'text,labels\ngood,"{labels}"\nbad,neg\n')
-    with pytest.raises(InputError, match="--label-column labels"):
+    with pytest.raises(InputError, match="`label_column` labels"):
         filbert.finetune(
             task="classification", model=str(tiny_model), train=str(path), out=str(tmp_path / "x")
         )

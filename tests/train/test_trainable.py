@@ -234,5 +234,5 @@ def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(
 
 
 def test_several_seeds_need_dev_rows(tiny_model, films, tmp_path):
-    with pytest.raises(ConfigError, match="give --dev"):
+    with pytest.raises(ConfigError, match="give `dev`"):
         run(tiny_model, films, tmp_path / "x", seeds=2, dev=None)

@@ -25,7 +25,7 @@ from filbert.cli.arguments import (
     refuse_stdout,
     undisguised,
 )
-from filbert.errors import ConfigError, FilbertError, printable
+from filbert.errors import ConfigError, FilbertError, on_terminal, printable
 from filbert.train.options import keys_of_tables
 
 EXIT_INPUT = 2
@@ -259,9 +259,9 @@ def run(arguments: Sequence[str]) -> int:
 
         return _fail(sentence(error), EXIT_INPUT)
     except FilbertError as error:
-        return _fail(str(error), error.exit_status)
+        return _fail(on_terminal(error), error.exit_status)
     except KeyboardInterrupt as error:
-        return _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
+        return _fail(on_terminal(error) or "interrupted.", EXIT_INTERRUPTED)
     except SystemExit as error:
         # rich, which prints the tables, raises this for a broken pipe.
         if not isinstance(error.__context__, BrokenPipeError):
