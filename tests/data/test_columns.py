@@ -57,7 +57,7 @@ def test_two_texts_are_recognised_for_pairs_in_the_order_of_the_file(tmp_path):
     [
         (
             {"title": MESSAGES, "body": [*reversed(MESSAGES)], "stars": INTENTS},
-            ('the text may be "title" or "body"', "--text-column title"),
+            ('the text may be "title" or "body"', "--text-column title", "--text-pair-column body"),
         ),
         (
             {"message": MESSAGES, "intent": INTENTS, "language": ["en", "de"] * 15},

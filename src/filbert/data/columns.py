@@ -325,7 +325,9 @@ def _unclear(
         problems.append(f"the {role} may be {some}" if some else f"none looks like a {role}")
         flags.append(f"--{role}-column {shlex.quote(names[0]) if names else 'NAME'}")
     columns = ", ".join(printable(name, 30) for name in known[:20])
+    texts = candidates.get("text", ())
+    pair = f" For pairs, add --text-pair-column {shlex.quote(texts[1])}." if texts[1:] else ""
     return InputError(
         f"{name_of(path)}: the columns are {columns}; {' and '.join(problems)}. Name them, as in "
-        f"{' '.join(flags)}."
+        f"{' '.join(flags)}.{pair}"
     )

@@ -152,14 +152,15 @@ def replay(
         cells = (cell(one.recorded), cell(one.replayed), difference)
         name = printable(f"{one.split} {one.metric.replace('_', ' ')}", 500)
         rows.append((name, *(Text(cell, style=style) for cell in cells)))
-    print_table(("metric", "recorded", "replayed", "difference"), rows, texts=(0,))
+    if rows:
+        print_table(("metric", "recorded", "replayed", "difference"), rows, texts=(0,))
     for sentence in result.differs:
         print(f"differs: {sentence}")
     weights = {None: "no hashes were recorded", True: "the same, bit for bit", False: "different"}
     print(f"weights: {weights[result.same_weights]}")
     near, tolerance = sum(map(result.is_near, result.metrics)), result.tolerance
     within = f"differ by at most {tolerance:g}" if tolerance else "are equal"
-    print(f"metrics: {near} of {len(result.metrics)} {within}")
+    print(f"metrics: {near} of {len(rows)} {within}" if rows else "metrics: none were measured")
     print(f"result:  {'the same' if result.is_same else 'NOT THE SAME'}")
     print(f"run:     {result.out}")
     return 0 if result.is_same else 1
