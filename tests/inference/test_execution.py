@@ -48,9 +48,9 @@ def test_a_model_has_been_asked_for_vectors_before_the_first_text(tiny_model, mo
     """What hidden states go through afterwards is paid for, too."""
     asked = []
 
-    def noted(model, examples, **options):
+    def noted(model, examples, *how, **options):
         asked.append(len(examples))
-        return run_vectors(model, examples, **options)
+        return run_vectors(model, examples, *how, **options)
 
     monkeypatch.setattr("filbert.inference.predictor.run_vectors", noted)
     model = filbert.load(tiny_model)

@@ -196,8 +196,8 @@ def test_what_no_loss_reaches_is_frozen():
 @pytest.mark.parametrize(
     ("loss", "student", "message"),
     [
-        (LayerLoss("hidden", ((1, 5),)), {}, r"teacher's layer 4 is asked for"),
-        (LayerLoss("hidden", ((3, 4),)), {}, r"student's layer 2 is asked for"),
+        (LayerLoss("hidden", ((1, 5),)), {}, r"teacher's layer 4 is requested"),
+        (LayerLoss("hidden", ((3, 4),)), {}, r"student's layer 2 is requested"),
         (LayerLoss("cosine", ((2, 4),)), {"hidden_size": 8}, r"hidden_size is 8 .* 16"),
         (LayerLoss("scores", ((2, 4),)), {"num_attention_heads": 4}, r"4 attention heads"),
         (
