@@ -50,7 +50,6 @@ from filbert.inference.bulk import (
     Vectors,
     Work,
     answers_here,
-    carry_out,
     pending_chunks,
     unfinished,
 )
@@ -107,7 +106,9 @@ def through_the_verb(work: Work, source: Path, folder: Path) -> tuple[float, flo
         rows = read_task_rows(task, source, ColumnNames(), labelled=False)
     with unfinished(folder / "v.npy", work, is_resumable=True, overwrite=True) as output:
         pending = pending_chunks(rows, (), size_of=work.size_of, limit=work.limit)
-        carry_out(answers_here(work, pending), output, memory.done)
+        for entry, content in answers_here(work, pending):
+            output.add(entry, content)
+            memory.done(entry)
     return time.perf_counter() - start, memory.growth
 
 
@@ -218,7 +219,7 @@ def size_of(path: Path) -> int:
 def beside_the_model(given: argparse.Namespace, source: Path, folder: Path) -> dict[str, Any]:
     """The verb in this process and the model alone, in turns."""
     predictor = Predictor.load(given.model, precision=given.precision)
-    work: Work = Vectors(predictor, ".npy") if given.verb == "embed" else Answers(predictor)
+    work: Work = Vectors(predictor, ".npy", {}) if given.verb == "embed" else Answers(predictor)
     texts = [text_of(row) for row in read_texts(str(source), ColumnNames())]
     examples = [predictor.text_examples(chunk) for chunk in chunks(texts, characters_in)]
     model_alone(work, examples[:1])

@@ -24,7 +24,7 @@ from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
-from filbert.model.pooling import Dense
+from filbert.model.pooling import VectorModule
 from filbert.text.tokenizer import Tokenizer
 from hostile.made import Files, folder_files
 from hostile.vocabularies import write_wordpiece
@@ -130,9 +130,10 @@ def finished_folders() -> list[Files]:
         write_wordpiece(path)
         Tokenizer.load(path).save(path)
         huggingface.write(small_checkpoint("bert", "sequence"), path)
-        dense = Dense(torch.zeros(4, 8), torch.zeros(4), "tanh")
+        weights = {"linear.weight": torch.zeros(4, 8), "linear.bias": torch.zeros(4)}
+        dense = VectorModule("Dense", weights, "Tanh")
         vectors = SentenceVectors(
-            normalize=True, dense=(dense,), max_length=16, prompts={"q": "a "}
+            normalize=True, modules=(dense,), max_length=16, prompts={"q": "a "}
         )
         write_sentence_vectors(path, vectors, 8)
         task = {"name": "classification", "labels": ["no", "yes", "né"], "multilabel": False}

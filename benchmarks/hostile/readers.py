@@ -114,7 +114,12 @@ _TABLE = (
     Reader(
         "vectors",
         models.finished_folders,
-        ("modules.json", "Pooling/config.json", "Dense/config.json", "Dense/model.safetensors"),
+        (
+            "modules.json",
+            "1_Pooling/config.json",
+            "2_Dense/config.json",
+            "2_Dense/model.safetensors",
+        ),
         models.read_vectors,
     ),
     Reader(
