@@ -51,8 +51,8 @@ def test_tensors_of_nobody_are_refused_with_what_to_add():
 
 
 def test_an_encoder_of_another_kind_is_refused():
-    with pytest.raises(FormatError, match="model_type 'xlnet'; filbert reads bert,"):
-        named_family({"model_type": "xlnet"}, PATH)
+    with pytest.raises(FormatError, match="model_type 'canine'; filbert reads bert,"):
+        named_family({"model_type": "canine"}, PATH)
 
 
 def test_a_part_of_a_head_is_damage_and_not_another_class(tmp_path, make, edit_tensors, refusal):
