@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 
 import filbert
 from filbert.batch import PackedBatch, pack
-from filbert.report.canvas import BLUE, INK, QUIET, VERMILLION
+from filbert.report.plots import BLUE, INK, QUIET, VERMILLION
 
 WIDTH = 7.2  # inches, as wide as a page of GitHub shows an image
 

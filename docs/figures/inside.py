@@ -11,7 +11,7 @@ from drawing import SENTENCE, Drawn, frame, heat, mini, new, percent, plain, rea
 
 from filbert.inspect.attention import attention_maps
 from filbert.model.encoder import traced
-from filbert.report.canvas import BLUE, GREEN, INK, ORANGE, QUIET, VERMILLION, quieten
+from filbert.report.plots import BLUE, GREEN, INK, ORANGE, QUIET, VERMILLION, quieten
 
 PAIR = ("She opened the door.", "It was dark outside.")
 SHOWN = 32  # of 384 columns, so that single numbers can be seen

@@ -17,7 +17,7 @@ from filbert import samples
 from filbert.batch import pack
 from filbert.data.draws import keys_of
 from filbert.data.masking import Masker, TokenRows, mask
-from filbert.report.canvas import BLUE, GREEN, INK, ORANGE, QUIET, SKY, VERMILLION, quieten
+from filbert.report.plots import BLUE, GREEN, INK, ORANGE, QUIET, SKY, VERMILLION, quieten
 
 # Austen 1813, chapter 1; Shelley 1818, letter 1: neither is among the texts of filbert-mini.
 OPENING = (

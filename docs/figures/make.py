@@ -17,7 +17,7 @@ import inside
 import learning
 from drawing import Drawn, one_thread
 
-from filbert.report.canvas import save
+from filbert.report.plots import save
 
 HERE = Path(__file__).parent
 FACTS = HERE / "facts.json"

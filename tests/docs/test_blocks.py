@@ -251,9 +251,9 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
             server.should_exit = True
             thread.join(20)
 
-    def serve(models, settings, **options) -> None:
+    def serve(models, settings, model_settings) -> None:
         stop()
-        app = serve_app.load_app(models, settings, **options)
+        app = serve_app.load_app(models, settings, model_settings)
         config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
