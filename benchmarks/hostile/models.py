@@ -131,7 +131,8 @@ def finished_folders() -> list[Files]:
         Tokenizer.load(path).save(path)
         huggingface.write(small_checkpoint("bert", "sequence"), path)
         weights = {"linear.weight": torch.zeros(4, 8), "linear.bias": torch.zeros(4)}
-        dense = VectorModule("Dense", weights, "Tanh")
+        config = {"in_features": 8, "out_features": 4, "bias": True}
+        dense = VectorModule("Dense", weights, "Tanh", config)
         vectors = SentenceVectors(
             normalize=True, modules=(dense,), max_length=16, prompts={"q": "a "}
         )

@@ -63,7 +63,7 @@ class Counts:
 
     def examples(self, rows, tokenizer, *, max_length, with_targets):
         return text_examples(
-            self, rows, tokenizer, max_length=max_length, with_targets=with_targets, stride=1
+            self, rows, tokenizer, max_length=max_length, with_targets=with_targets
         )
 
     def targets(self, examples):

@@ -128,7 +128,7 @@ def test_standard_input_is_json_lines_or_texts_as_it_begins(monkeypatch):
     texts = piped("\nplain {\n")
     assert [row.values["text"] for row in texts] == ["", "plain {"]
     assert texts[1].where == "stdin:2"
-    with pytest.raises(InputError, match="stdin: no rows"):
+    with pytest.raises(InputError, match="stdin has no rows"):
         piped("")
 
 

@@ -201,7 +201,7 @@ def test_a_fine_tuning_run_in_two_processes_makes_the_model_of_one(
         if isinstance(value, float):
             assert two["metrics"]["dev"][name] == pytest.approx(value, abs=1e-3)
     output = (place / "output.txt").read_text()
-    assert output.count("processes: 2") == 1, "one process reports"
+    assert output.count("processes: 2") == 2, "of each of two runs, one process reports"
 
 
 def test_a_finished_run_is_left_alone_by_all_processes_and_reported_once(

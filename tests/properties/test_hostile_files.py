@@ -128,7 +128,9 @@ def test_a_config_that_could_not_be_read_again_is_not_written(model, tmp_path):
 
 
 def test_what_is_no_plain_file_is_not_opened(tmp_path, monkeypatch, refused):
-    (tmp_path / "modules.json").write_text('[{"type": "a.Pooling", "path": ""}]')
+    (tmp_path / "modules.json").write_text(
+        '[{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": ""}]'
+    )
     os.mkfifo(tmp_path / "config.json")
     whole = Path.read_bytes
 

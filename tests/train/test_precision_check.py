@@ -73,12 +73,20 @@ def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path: Path)
 @pytest.mark.parametrize(
     ("record", "taken", "why"),
     [
-        ({"metric": "mcc", "loss": -0.002}, torch.bfloat16, ""),
-        ({"metric": "mcc", "loss": -0.01}, torch.float32, "moves a metric by 1.00 points"),
+        ({"metric": "mcc", "loss": -0.002, "change": 0.002}, torch.bfloat16, ""),
+        (
+            {"metric": "mcc", "loss": -0.01, "change": 0.01},
+            torch.float32,
+            "moves a metric by 1.00 points",
+        ),
         ({"metric": "mcc", "loss": 0.0, "change": 0.0031}, torch.float32, "by 0.31 points"),
         ({"metric": "mcc", "loss": 0.0, "change": 0.003}, torch.bfloat16, ""),
-        ({"metric": "mcc", "loss": 0.003}, torch.bfloat16, ""),
-        ({"metric": "mcc", "loss": 0.0068}, torch.float32, "0.68 points of mcc on its dev rows"),
+        ({"metric": "mcc", "loss": 0.003, "change": 0.003}, torch.bfloat16, ""),
+        (
+            {"metric": "mcc", "loss": 0.0068, "change": 0.0068},
+            torch.float32,
+            "0.68 points of mcc on its dev rows",
+        ),
         (None, torch.float32, "was not measured"),
         ({"loss": "none"}, torch.float32, "was not measured"),
         (3, torch.float32, "was not measured"),

@@ -14,7 +14,6 @@ from filbert.checkpoints import huggingface
 from filbert.errors import ConfigError, InputError
 from filbert.model.precision import Precision
 from filbert.train import loop, run_folder
-from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
 from filbert.train.options import RunOptions
 from filbert.train.pretrain import pretrain
@@ -103,15 +102,6 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     refused(r"absent\.txt", InputError, corpus=str(tmp_path / "absent.txt"))
     (tmp_path / "long.txt").write_text("playinging\n" * 2)
     refused("nothing .*masked", InputError, masking="word", dev=str(tmp_path / "long.txt"))
-
-
-def test_text_is_tokenised_alike_by_one_process_and_by_several(place, tmp_path, monkeypatch):
-    digests = []
-    for name, alone in (("one", 2**30), ("several", 0)):
-        monkeypatch.setattr(module, "_ONE_PROCESS_BYTES", alone)
-        run = pretrain(options(place, tmp_path / name, second_length=None, steps=1))
-        digests.append(run["data"]["train"]["sha256"])
-    assert digests[0] == digests[1]
 
 
 def test_a_corpus_of_another_vocabulary_is_refused(place, tmp_path, tiny_model):

@@ -133,7 +133,7 @@ def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeyp
 
     monkeypatch.setattr(loop, "accumulate", signalled)
     out = tmp_path / "x"
-    with pytest.raises(Interrupted, match=r"SIGTERM after step 4.*--resume"):
+    with pytest.raises(Interrupted, match=r"SIGTERM after step 4.*`resume`"):
         run(options(place, "regression", out, save_every=0))
     monkeypatch.undo()
     assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
@@ -219,7 +219,7 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(loop, "accumulate", never)
-    with pytest.raises(ConfigError, match="Step 1: out of memory .* Lower --max-tokens"):
+    with pytest.raises(ConfigError, match="Step 1: out of memory .* Lower `max_tokens`"):
         run(options(place, "regression", tmp_path / "x"))
 
 
