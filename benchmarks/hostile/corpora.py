@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from filbert.data.shards import Corpus
+from filbert.data.shards import Corpus, verify_shard
 from filbert.train.state import State, newest_state, save_state
 from hostile.made import Files, folder_files
 from hostile.vocabularies import write_wordpiece
@@ -53,7 +53,8 @@ def read_corpus(folder: Path) -> None:
         for document in (0, corpus.num_documents - 1):
             borders = corpus.borders(document)
             corpus.tokens(int(borders[0]), min(int(borders[-1]), int(borders[0]) + 10**6))
-    corpus.verify()
+    for shard in corpus.manifest["shards"]:
+        verify_shard(corpus.folder, shard)
 
 
 def state_folders() -> list[Files]:
