@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from filbert.files import sha256_of
+from filbert.model import cpu
 
 # That of the published file.
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -25,7 +26,8 @@ def published_minilm() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def exact_products() -> None:
     """A run in bf16 of an earlier test that was left open lets no product here be rounded."""
+    cpu._PERMISSION = cpu._Permission()
     torch.backends.mkldnn.matmul.fp32_precision = "none"
