@@ -88,7 +88,6 @@ def print_differences(result: dict[str, Any], console: Console) -> None:
     columns = ("weights", "equal", "different", "largest difference")
     print_table(columns, weights, texts=(0,), console=console)
     is_same = result["same_answers"]
-    is_same = result["same_answers"]
     verdict = "The predictions are the same." if is_same else "The predictions differ."
     if result["same_weights"] and not is_same:
         verdict = "The weights are the same; other values that decide predictions differ."

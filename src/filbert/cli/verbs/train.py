@@ -14,6 +14,8 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.pretrain_options import PretrainOptions
 
 if TYPE_CHECKING:
+    from filbert.api import Run
+
     FinetuneFlags = Any
     PretrainFlags = Any
     DistillFlags = Any
@@ -79,14 +81,7 @@ def pretrain(
     from filbert.report.table import throughput
 
     run = api.pretrain(**(vars(options) if options else {}))
-    if not run.facts:  # not the first of several processes
-        return
-    if json:
-        print_json(run.metrics)
-        return
-    print_run(run.facts)
-    print(throughput(run.facts))
-    print_places(run.folder)
+    _print_finished(run, throughput(run.facts) if run.facts else "", json=json)
 
 
 def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJson = False) -> None:
@@ -98,13 +93,18 @@ def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJs
     """
     from filbert import api
 
-    run = api.distill(**vars(options))
+    _print_finished(api.distill(**vars(options)), json=json)
+
+
+def _print_finished(run: Run, *lines: str, json: bool) -> None:
     if not run.facts:  # not the first of several processes
         return
     if json:
         print_json(run.metrics)
         return
     print_run(run.facts)
+    for line in lines:
+        print(line)
     print_places(run.folder)
 
 
