@@ -155,6 +155,19 @@ def test_the_setting_is_restored_when_the_last_thread_leaves():
     assert setting() == "none"
 
 
+def test_what_is_measured_does_not_depend_on_the_setting_of_the_user():
+    found = []
+    try:
+        for value in ("ieee", "none"):
+            torch.backends.mkldnn.matmul.fp32_precision = value
+            float32_is_exact.cache_clear()
+            found.append(float32_is_exact())
+            assert setting() == value
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+    assert found[0] == found[1]
+
+
 def test_a_setting_of_the_user_stays():
     torch.backends.mkldnn.matmul.fp32_precision = "ieee"
     try:

@@ -6,10 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
 from filbert.files import sha256_of
-from filbert.model import cpu
 
 # That of the published file.
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -24,10 +22,3 @@ def published_minilm() -> Path:
     folder = Path(spec.origin).parent / "model"
     assert sha256_of(folder / "model.safetensors") == SHA256
     return folder
-
-
-@pytest.fixture(autouse=True, scope="module")
-def exact_products() -> None:
-    """A run in bf16 of an earlier test that was left open lets no product here be rounded."""
-    cpu._PERMISSION = cpu._Permission()
-    torch.backends.mkldnn.matmul.fp32_precision = "none"
