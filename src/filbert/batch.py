@@ -59,13 +59,6 @@ class PackedBatch:
         borders = list(accumulate(self.lengths, initial=0))
         return torch.tensor(borders, dtype=torch.int32, device=self.input_ids.device)
 
-    @cached_property
-    def sequence_ids(self) -> Tensor:
-        """Index of the sequence of each token: int64 (T,)."""
-        lengths = torch.tensor(self.lengths, device=self.input_ids.device)
-        order = torch.arange(self.num_sequences, device=self.input_ids.device)
-        return torch.repeat_interleave(order, lengths, output_size=self.num_tokens)
-
     def to(self, device: torch.device | str) -> PackedBatch:
         """Return the same batch on `device`; the host does not wait for a GPU."""
         device = torch.device(device)
@@ -136,11 +129,3 @@ def from_padded(
     positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
     return PackedBatch(input_ids[mask], positions[mask], types[mask], lengths)
-
-
-def to_padded(rows_T: Tensor, batch: PackedBatch, value: float = 0) -> Tensor:
-    """Pad rows per token, (T, ...), to (S, L, ...) with `value`."""
-    shape = (batch.num_sequences, batch.max_seqlen, *rows_T.shape[1:])
-    padded = rows_T.new_full(shape, value)
-    padded[batch.sequence_ids, batch.position_ids] = rows_T
-    return padded
