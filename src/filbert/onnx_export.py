@@ -234,11 +234,12 @@ def _write_companions(
     A graph without sentence vectors (`vectors` None) still gives the hidden states that they are
     made of, so a bare encoder's folder says in any case how.
     """
-    tokenizer = predictor.tokenizer
-    if tokenizer.max_length is None:
-        tokenizer.max_length = predictor.max_length
     # Other tools pass what is listed, and a graph takes its inputs, no fewer and no more.
-    tokenizer.save(folder, token_type_ids=checkpoint.config.embeddings.token_types > 1)
+    predictor.tokenizer.save(
+        folder,
+        max_length=predictor.max_length,
+        token_type_ids=checkpoint.config.embeddings.token_types > 1,
+    )
     (folder / "config.json").write_text(huggingface.config_text(checkpoint), encoding="utf-8")
     if vectors is None and checkpoint.head is None:
         vectors = predictor.sentence_vectors

@@ -120,6 +120,20 @@ def kind(request, tmp_path) -> tuple[str, Tokenizer]:
     return name, KINDS[name](tmp_path / "source", ["the", "film", "1,"], False)
 
 
+def test_a_limit_is_written_where_the_files_had_none_and_the_tokenizer_stays_as_it_was(
+    kind, tmp_path
+):
+    name, tokenizer = kind
+    assert tokenizer.max_length is None
+    tokenizer.save(tmp_path / "limited", max_length=7)
+    assert tokenizer.max_length is None
+    limited = Tokenizer.load(tmp_path / "limited", convention=CONVENTIONS[name])
+    assert limited.max_length == 7
+    limited.save(tmp_path / "again", max_length=9)
+    again = Tokenizer.load(tmp_path / "again", convention=CONVENTIONS[name])
+    assert again.max_length == 7
+
+
 def test_added_tokens_keep_ids_and_flags_without_tokenizer_json(kind, tmp_path):
     name, tokenizer = kind
     tokenizer.backend.add_tokens([AddedToken("[new]", lstrip=True, single_word=True)])

@@ -755,10 +755,12 @@ def read_tokenizer(
     return Tokenizer.load(folder, lowercase=lowercase, as_google=as_google, convention=convention)
 
 
-def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) -> None:
+def write_tokenizer(
+    tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path, max_length: int | None = None
+) -> None:
     """Save a tokenizer for a model; token types are switched off if the model has none."""
     has_none = checkpoint.config.embeddings.token_types == 0
-    tokenizer.save(folder, token_type_ids=False if has_none else None)
+    tokenizer.save(folder, max_length=max_length, token_type_ids=False if has_none else None)
 
 
 def write_folder(
@@ -782,17 +784,15 @@ def write_folder(
         extra: Further entries of config.json.
         prompt: Name of the prompt that goes before every text, if the original has it.
     """
-    length = checkpoint.config.max_tokens_per_sequence
-    if tokenizer.max_length is None:
-        tokenizer.max_length = length
     if checkpoint.head == "sequence":
         extra = {**(extra or {}), **score_settings(source)}
     digests = write(checkpoint, new, extra=extra)
-    write_tokenizer(tokenizer, checkpoint, new)
+    length = checkpoint.config.max_tokens_per_sequence
+    write_tokenizer(tokenizer, checkpoint, new, length)
     if (source / "modules.json").is_file():
         vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
         if vectors.max_length is None:
-            vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
+            vectors = replace(vectors, max_length=min(tokenizer.max_length or length, length))
         if prompt in vectors.prompts:
             vectors = replace(vectors, default_prompt=prompt)
         is_static = checkpoint.family == STATIC

@@ -465,7 +465,13 @@ class Tokenizer:
         """Return the id of a vocabulary entry, exactly as written there, or None."""
         return self.backend.token_to_id(token)
 
-    def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        max_length: int | None = None,
+        token_type_ids: bool | None = None,
+    ) -> None:
         """Write tokenizer.json, its JSON companions and the classic files of its kind.
 
         Those are vocab.txt (WordPiece), vocab.json and merges.txt (byte-level BPE) or a
@@ -475,11 +481,12 @@ class Tokenizer:
 
         Args:
             folder: Created if missing.
+            max_length: The limit that is written if this tokenizer's own files named none.
             token_type_ids: Whether other tools pass token types to the model. None: if this
                 tokenizer's pairs have any.
         """
         has_types = self.pair_has_types if token_type_ids is None else token_type_ids
-        vocabulary = replace(self.vocabulary, max_length=self.max_length)
+        vocabulary = replace(self.vocabulary, max_length=self.max_length or max_length)
         save_vocabulary(vocabulary, folder, token_type_ids=has_types)
 
     def template(self, *, pair: bool) -> Template:
