@@ -142,7 +142,7 @@ def finetuned(
     with tempfile.TemporaryDirectory() as place:
         run = filbert.finetune(
             task=SETS[name][1], model="minilm", train=train, test=held, out=f"{place}/run",
-            max_length=96, seed=0, save_every=0, precision="float32", device="cpu",
+            max_length=96, seed=0, save_every=0, device="cpu",
             baseline=False, **options,
         )  # fmt: skip
         lines = Path(place, "run/predictions/test.jsonl").read_text("utf-8").splitlines()

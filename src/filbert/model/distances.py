@@ -20,7 +20,7 @@ from filbert.model.cpu import dense, powers_of_two
 
 # Queries, or keys, that are multiplied with one range of position vectors: a range is as many
 # columns longer than the sequence.
-_STRIPE = 128
+_STRIPE = 64
 
 
 class PositionVectors(NamedTuple):
