@@ -1,8 +1,10 @@
-r"""The table under "Measured" in the README, from the newest records of benchmarks/results.
+r"""The tables of docs/performance.md and README.md, from the newest records of benchmarks/results.
 
-    python benchmarks/report.py             # shows the table
-    python benchmarks/report.py --write     # puts it between the two markers of README.md
-    python benchmarks/report.py --check     # exit status 1 when README and results differ
+    python benchmarks/report.py             # shows the table of all rows
+    python benchmarks/report.py --write     # puts both between the markers of their pages
+    python benchmarks/report.py --check     # exit status 1 when a page and the results differ
+
+The README has the first row of fine-tuning, vectors and serving, and the size of the wheel.
 
 A row is made from one file of results, and only what has been measured gets one. What no script
 records, such as the size of the wheel, stands in results/by_hand.jsonl with its date.
@@ -123,7 +125,7 @@ def finetune_tasks(records: Sequence[Record]) -> list[str]:
             "bf16",
             "Trainer, dynamic padding, float32",
             f"{times(mean)} ({low:.1f} to {high:.1f}; geometric mean), scores in "
-            "[docs/finetune.md](docs/finetune.md)",
+            "[fine-tuning](finetune.md#against-transformers-trainer)",
         )
     ]
 
@@ -284,6 +286,8 @@ MAKERS: dict[str, Callable[[Sequence[Record]], list[str]]] = {
     "pretrain_mlm": pretrain_mlm,
     "by_hand": by_hand,
 }
+# Of the README: the first rows of fine-tuning, vectors and serving, and the last, sizes.
+SHORT = (("finetune_toxic", 0), ("embed", 0), ("serve", 0), ("by_hand", -1))
 
 
 def table(results: Path) -> str:
@@ -294,49 +298,48 @@ def table(results: Path) -> str:
     return "\n".join(lines)
 
 
-def parts_of(readme: str) -> tuple[str, str, str]:
-    """What stands before, between and after the markers.
+def short_table(results: Path) -> str:
+    """The four rows of the README."""
+    rows = [MAKERS[name](read_results(results / f"{name}.jsonl"))[at] for name, at in SHORT]
+    return "\n".join([*HEAD, *rows])
+
+
+def updated(page: str, table: str) -> str:
+    """The page with the table between its markers.
 
     Raises:
-        ValueError: there is not one of each, in this order.
+        ValueError: there is not one of each marker, in this order.
     """
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        raise ValueError(f"README.md must hold the lines {BEGIN} and {END} once.")
-    before, _, rest = readme.partition(BEGIN)
-    between, _, after = rest.partition(END)
-    if END in before:
-        raise ValueError(f"README.md must hold {BEGIN} before {END}.")
-    return before, between.strip("\n"), after
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise ValueError(f"the page must hold {BEGIN} and, after it, {END} once.")
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--write", action="store_true", help="put the table into the README")
-    what.add_argument("--check", action="store_true", help="fail where README and results differ")
+    what.add_argument("--write", action="store_true", help="put the tables into the pages")
+    what.add_argument("--check", action="store_true", help="fail where pages and results differ")
     given = parser.parse_args(words)
-    made = table(given.results)
     if not given.write and not given.check:
-        print(made)
+        print(table(given.results))
         return 0
-    try:
-        before, found, after = parts_of(given.readme.read_text(encoding="utf-8"))
-    except ValueError as error:
-        print(f"{given.readme}: {error}", file=sys.stderr)
-        return 1
-    if found == made:
-        return 0
-    if given.check:
-        print(
-            f"{given.readme} and {given.results} differ; make report writes the table.",
-            file=sys.stderr,
-        )
-        return 1
-    given.readme.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}", encoding="utf-8")
-    return 0
+    status = 0
+    for page, makes in PAGES.items():
+        found = page.read_text(encoding="utf-8")
+        made = updated(found, makes(given.results))
+        if given.write:
+            page.write_text(made, encoding="utf-8")
+        elif found != made:
+            print(f"{page} and the results differ; make report writes it.", file=sys.stderr)
+            status = 1
+    return status
 
+
+PAGES = {HERE.parent / "docs" / "performance.md": table, HERE.parent / "README.md": short_table}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""benchmarks/report.py: the README's table is the one of the tracked results."""
+"""benchmarks/report.py: the tables of the pages are those of the tracked results."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def test_every_file_of_results_that_the_table_reads_gives_a_row(load):
         assert bool(maker(records)) == bool(records), name
 
 
-def test_the_readme_has_the_table_of_the_tracked_results(load):
+def test_the_pages_have_the_tables_of_the_tracked_results(load):
     assert load("report").main(["--check"]) == 0
