@@ -186,7 +186,7 @@ def _chosen(kind: type[R], options: Mapping[str, Any]) -> Iterator[R]:
 
 @checked_keywords
 def load(
-    name: PathLike,
+    name: PathLike | Sequence[PathLike],
     *,
     precision: str = "float32",
     backend: str = "torch",
@@ -196,7 +196,7 @@ def load(
     packed: bool = False,
     null_threshold: float | None = None,
 ) -> Predictor:
-    """Load a model folder, a run folder, a built-in name or a Hub id; see `Predictor.load`."""
+    """Load a folder, a built-in name or a Hub id, or several as one; see `Predictor.load`."""
     from filbert.inference.predictor import Predictor
 
     return Predictor.load(
@@ -335,7 +335,7 @@ def replay(
 
 @_options_of(LabelledFileOptions)
 def evaluate(
-    model: PathLike | Predictor | None = None,
+    model: PathLike | Sequence[PathLike] | Predictor | None = None,
     *,
     data: Rows,
     task: str | None = None,
@@ -345,8 +345,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a model on labelled rows, or those of predictions made elsewhere.
 
-    See `filbert evaluate`. With `predictions`, one for each row of `data`, give their `task` and no
-    model.
+    See `filbert evaluate`; several models are measured as one, as `predict` has it. With
+    `predictions`, one for each row of `data`, give their `task` and no model.
     """
     from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
     from filbert.tasks.base import task_class
@@ -565,13 +565,18 @@ def _paths(given: PathLike | Sequence[PathLike]) -> list[str]:
 # Using a model
 
 
-def _loaded(model: PathLike | Predictor) -> Predictor:
-    return load(model) if isinstance(model, str | os.PathLike) else model
+def _loaded(model: PathLike | Sequence[PathLike] | Predictor) -> Predictor:
+    return load(model) if isinstance(model, str | os.PathLike | Sequence) else model
 
 
 @checked_keywords
-def predict(model: PathLike | Predictor, items: Any, *, as_frame: bool = False) -> Any:
-    """Answer one item or many; see `Predictor.predict`. To use a model often, `load` it once."""
+def predict(
+    model: PathLike | Sequence[PathLike] | Predictor, items: Any, *, as_frame: bool = False
+) -> Any:
+    """Answer one item or many; see `Predictor.predict`. To use a model often, `load` it once.
+
+    Several models answer with the mean of their probabilities, or of start and end scores.
+    """
     return _loaded(model).predict(items, as_frame=as_frame)
 
 

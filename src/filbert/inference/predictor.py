@@ -31,6 +31,7 @@ from filbert.data.records import Row
 from filbert.data.tables import as_data_frame, items_of
 from filbert.data.texts import checked_texts, chunks, cleaned
 from filbert.errors import ConfigError, InputError, checked_keywords, printable
+from filbert.inference.ensemble import ensemble
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
@@ -122,7 +123,7 @@ class Predictor:
     @checked_keywords
     def load(
         cls,
-        name: str | os.PathLike[str],
+        name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         precision: str = "float32",
         backend: str = "torch",
@@ -133,6 +134,8 @@ class Predictor:
         null_threshold: float | None = None,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
+
+        Several names, in a list or between commas, answer as one model, see `ensemble`.
 
         Args:
             precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
@@ -150,11 +153,14 @@ class Predictor:
         """
         options: dict[str, Any] = {"precision": precision, "backend": backend, "device": device}
         options |= {"packed": packed, "max_length": max_length, "max_tokens": max_tokens}
-        opened = open_folder(find_model(str(name)))
-        predictor = cls._of(opened, null_threshold, **options)
-        for route in list(opened.routes)[1:]:
-            predictor.routes[route] = cls._of(open_folder(opened.path, route), None, **options)
-        return predictor
+        members = []
+        for one in names_of(name):
+            opened = open_folder(find_model(one))
+            predictor = cls._of(opened, null_threshold, **options)
+            for route in list(opened.routes)[1:]:
+                predictor.routes[route] = cls._of(open_folder(opened.path, route), None, **options)
+            members.append(predictor)
+        return _together(members) if members[1:] else predictor
 
     @classmethod
     def _of(
@@ -514,6 +520,37 @@ class Predictor:
         if isinstance(self.model, SessionModel) and chosen != (count,):
             raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
         return chosen
+
+
+def names_of(name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the names of a list, or of a text with commas that is no path."""
+    if not isinstance(name, str | os.PathLike):
+        return [str(one) for one in name]
+    if "," not in str(name) or os.path.exists(name):
+        return [str(name)]
+    return [one.strip() for one in str(name).split(",")]
+
+
+def _together(members: Sequence[Predictor]) -> Predictor:
+    """Return one predictor for several; see `ensemble`."""
+    first = members[0]
+    if len({(one.tokenizer.fingerprint, one.max_length) for one in members}) > 1:
+        raise ConfigError(
+            "These models have different tokenizers or lengths, so their outputs cannot be "
+            "averaged. Name models that were trained from one checkpoint."
+        )
+    first.model, first.task = ensemble(
+        [one.model for one in members], [one.known_task() for one in members]
+    )
+    # What is computed is resumed only with the weights of all members.
+    if all(one.checkpoint is not None for one in members):
+        tensors = {
+            f"{number}{name}": tensor
+            for number, one in enumerate(members)
+            for name, tensor in one.checkpoint.tensors.items()  # type: ignore[union-attr]
+        }
+        first.checkpoint = replace(first.checkpoint, tensors=tensors)  # type: ignore[type-var]
+    return first
 
 
 def _few(names: Sequence[str], most: int = 4) -> str:

@@ -15,7 +15,13 @@ from filbert.inference.answer_file import TABLES
 
 
 def predict(
-    model: Annotated[str, Parameter(help="folder, built-in name or Hub id of a fine-tuned model.")],
+    model: Annotated[
+        str,
+        Parameter(
+            help="folder, built-in name or Hub id of a fine-tuned model; several, between commas, "
+            "answer with the mean of their probabilities, or of start and end scores."
+        ),
+    ],
     file: TextFile = "-",
     /,
     *,
