@@ -60,8 +60,7 @@ def evaluate(
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id, or several between commas, which are measured as one; leave
-        it out with --predictions.
+        folder, built-in name or Hub id, several between commas as one; none with --predictions.
     data:
         labelled rows; of a masked-LM model without a task, text.
     predictions:
