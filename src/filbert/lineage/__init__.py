@@ -1,0 +1,1 @@
+"""The models that BERT is compared with, for `compare` and for teaching."""
