@@ -312,6 +312,16 @@ def float32_by_onednn(wanted: bool = True) -> Iterator[None]:
 
 
 @cache
+def mkl_is_slow() -> bool:
+    """Return whether MKL, and with it torch's attention kernel, uses half of the vector units."""
+    capabilities: Any = getattr(torch.cpu, "get_capabilities", dict)()
+    return (
+        "AMD" in capabilities.get("cpu_name", "")
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
+
+
+@cache
 def float32_is_exact() -> bool:
     """Measure whether float32 products by oneDNN are as exact as float32 is."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
