@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import MISSING, dataclass
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -55,6 +56,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 ROWS = ("data", "train", "dev", "test", "predictions")
 # Options that are text on the command line, and may be a list in Python.
 _LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
+# Modules that pre-train models of `lineage`, by objective.
+LINEAGE = {"translation": "filbert.lineage.translation"}
 # Short names in Python of two options.
 _SHORT = {"text": "text_column", "label": "label_column"}
 
@@ -234,6 +237,9 @@ def finetune(**options: Unpack[keywords.FinetuneKeywords]) -> Run:
 def pretrain(**options: Unpack[keywords.PretrainKeywords]) -> Run:
     """Pre-train a model on raw text; see `filbert pretrain`. Raises what `finetune` does."""
     with _chosen(PretrainOptions, options) as chosen:
+        if chosen.model.objective in LINEAGE:
+            train = import_module(LINEAGE[chosen.model.objective]).pretrain
+            return Run(Path(chosen.run.out), train(chosen))
         from filbert.train.pretrain import pretrain as run_pretraining
 
         return _reported(chosen.run.out, run_pretraining(chosen))

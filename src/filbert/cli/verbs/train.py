@@ -69,19 +69,34 @@ def _print_folds(folds: dict[str, Any]) -> None:
 
 
 def pretrain(
-    *, options: Annotated[PretrainFlags | None, Parameter(name="*")] = None, json: AsJson = False
+    file: str | None = None,
+    /,
+    *,
+    options: Annotated[PretrainFlags | None, Parameter(name="*")] = None,
+    json: AsJson = False,
 ) -> None:
-    """Pre-train on raw text: filbert pretrain RECIPE [--corpus FILE ...] [--out DIR] [--key value].
+    """Pre-train on raw text: filbert pretrain RECIPE [FILE] [--out DIR] [--key value].
 
     RECIPE is a TOML file with these options, or the name of a built-in recipe:
     mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
-    domain-adapt, filbert-mini. Flags take precedence.
+    domain-adapt, filbert-mini, transformer-small. Flags take precedence.
+
+    Parameters
+    ----------
+    file:
+        the text, as --corpus has it; for transformer-small a table of texts and translations.
     """
     from filbert import api
     from filbert.report.table import throughput
 
-    run = api.pretrain(**(vars(options) if options else {}))
-    _print_finished(run, throughput(run.facts) if run.facts else "", json=json)
+    given = dict(vars(options)) if options else {}
+    run = api.pretrain(**(given if file is None else given | {"corpus": file}))
+    if given.get("objective") in api.LINEAGE and not json:
+        for split, metrics in run.metrics.items():
+            print(f"{split}: " + ", ".join(f"{name} {n:.4f}" for name, n in metrics.items()))
+        print(f"model: {run.folder}")
+        return
+    _print_finished(run, throughput(run.facts) if run.facts and not json else "", json=json)
 
 
 def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJson = False) -> None:

@@ -1,0 +1,221 @@
+"""Trains the Transformer of 2017 on pairs of texts: filbert pretrain transformer-small.
+
+T tokens of the targets, V vocabulary. Source: Vaswani et al. 2017, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from filbert.batch import PackedBatch, pack
+from filbert.data.records import read_rows
+from filbert.errors import ConfigError, InputError
+from filbert.files import check_target, replace_folder, write_json
+from filbert.lineage.transformer import Transformer, TransformerConfig, Translator
+from filbert.text.learning import LearnOptions, learn
+from filbert.train.log import RunLog
+from filbert.train.options import flat
+from filbert.train.pretrain_options import PretrainOptions
+
+# Section 5.4.
+SMOOTHING = 0.1
+# Most entries of the vocabulary; the paper has 37,000 for 4.5 million pairs.
+VOCABULARY = 8_000
+# Options that make a `TransformerConfig`, and those that the training reads.
+_SIZES = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_length",
+    "dropout",
+)  # fmt: skip
+_READ = (
+    "objective", "corpus", "dev", "dev_rows", "max_tokens", "lr", "warmup", "epochs", "steps",
+    "beta1", "beta2", "eps", "weight_decay", "out", "overwrite", "seed", "device",
+)  # fmt: skip
+
+Pair: TypeAlias = tuple[str, str]
+Ids: TypeAlias = list[int]
+
+
+def pretrain(options: PretrainOptions) -> dict[str, Any]:
+    """Train a Transformer on pairs and write a folder for `filbert.lineage.transformer.load`.
+
+    The folder also has metrics.jsonl, with the loss of each step, and run.json.
+
+    Returns:
+        The content of run.json.
+
+    Raises:
+        ConfigError: An option is not of this recipe.
+        InputError: The pairs are wrong, or the folder exists.
+    """
+    given, usual, out = flat(options), flat(PretrainOptions()), Path(options.run.out)
+    for name in sorted({*given} - {*_READ, *_SIZES}):
+        if given[name] != usual[name]:
+            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
+    source, markers = Path(given["corpus"][0]), ("config.json",)
+    marker = check_target(out, source, overwrite=options.run.overwrite, markers=markers)
+    train, dev = _splits(options)
+    # Section 5.1: byte pairs of the texts of both languages.
+    learned = LearnOptions(kind="bytebpe", size=VOCABULARY, cased=True)
+    tokenizer = learn(lambda: map(list, train), learned).tokenizer
+    sizes = {name: given[name] for name in _SIZES if given[name] is not None}
+    torch.manual_seed(options.run.seed)
+    model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    translator = Translator(model.to(options.run.device or "cpu"), tokenizer)
+    with replace_folder(out, marker=marker) as folder:
+        begun = time.monotonic()
+        with RunLog(folder) as log:
+            steps = train_model(model, encode_pairs(translator, train), options, log)
+        seconds = time.monotonic() - begun
+        facts = {
+            "steps": steps,
+            "seconds": seconds,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "pairs": {"train": len(train), "dev": len(dev)},
+            "metrics": {"dev": measure(translator, dev)},
+        }
+        translator.save(folder)
+        write_json(folder / "run.json", facts)
+    return facts
+
+
+def read_pairs(paths: Sequence[str]) -> list[Pair]:
+    """Read the first two columns of tables: text and translation.
+
+    Raises:
+        InputError: One of them is missing or empty.
+    """
+    pairs = []
+    for row in (row for path in paths for row in read_rows(path)):
+        texts = [str(value or "").strip() for value in list(row.values.values())[:2]]
+        if len(texts) < 2 or not all(texts):
+            raise InputError(
+                f"{row.where}: the first two columns must be a text and its translation. Fill "
+                "them in, or drop the row."
+            )
+        pairs.append((texts[0], texts[1]))
+    return pairs
+
+
+def _splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs to train on, and those to measure on.
+
+    Without a file of these, a tenth of the targets is drawn, at most `dev_rows`, with one of the
+    sources of each. None of their pairs is trained on.
+    """
+    train = read_pairs(options.data.corpus or ())
+    if options.data.dev:
+        return train, read_pairs(options.data.dev)[: options.data.dev_rows]
+    targets = sorted({target for _, target in train})
+    count = min(options.data.dev_rows, len(targets) // 10)
+    held_out = set(random.Random(options.run.seed).sample(targets, count))
+    dev = {target: source for source, target in train if target in held_out}
+    if not dev:
+        raise InputError("Fewer than 10 pairs: none can be held out. Give more, or --dev FILE.")
+    kept = [pair for pair in train if pair[1] not in held_out]
+    return kept, [(source, target) for target, source in dev.items()]
+
+
+def learning_rate(step: int, *, width: int, warmup: int) -> float:
+    """Return the rate of a step, which counts from 1. Section 5.3, equation 3."""
+    return math.pow(width, -0.5) * min(math.pow(step, -0.5), step * math.pow(warmup, -1.5))
+
+
+def smoothed_loss(logits_TV: Tensor, labels_T: Tensor) -> Tensor:
+    """Return the mean cross-entropy with smoothed labels.
+
+    A label has the probability 0.9 + 0.1 / V and every other entry 0.1 / V: Szegedy et al. 2016,
+    section 7, which the paper cites. (tensor2tensor divides the 0.1 by the V - 1 others.)
+    """
+    return F.cross_entropy(logits_TV, labels_T, label_smoothing=SMOOTHING)
+
+
+def batches(sizes: Sequence[int], max_tokens: int, draw: random.Random) -> list[list[int]]:
+    """Divide rows of similar size into batches of at most `max_tokens`, in a drawn order.
+
+    A row that is larger is a batch of its own. Section 5.1.
+    """
+    order = sorted(draw.sample(range(len(sizes)), len(sizes)), key=sizes.__getitem__)
+    found: list[list[int]] = []
+    for row in order:
+        if not found or sizes[row] * (len(found[-1]) + 1) > max_tokens:
+            found.append([])
+        found[-1].append(row)
+    return draw.sample(found, len(found))
+
+
+def train_model(
+    model: torch.nn.Module,
+    rows: Sequence[tuple[Ids, Ids]],
+    options: PretrainOptions,
+    log: RunLog,
+) -> int:
+    """Train a model that returns logits (T, V) in place, and return the number of steps."""
+    chosen, draw = options.train, random.Random(options.run.seed)
+    sizes = [max(map(len, row)) for row in rows]
+    queue = batches(sizes, chosen.max_tokens or 2_048, draw)
+    steps = chosen.steps or math.ceil(len(queue) * (chosen.epochs or 1))
+    warmup = max(1, int(chosen.warmup * steps))
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    adam = torch.optim.Adam(trained, betas=(chosen.beta1, chosen.beta2), eps=chosen.eps or 1e-9)
+    width, device = options.model.hidden_size or 512, trained[0].device
+    log.start(steps)
+    model.train()
+    for step in range(1, steps + 1):
+        begun = time.monotonic()
+        queue = queue or batches(sizes, chosen.max_tokens or 2_048, draw)
+        source, target, labels = to_batch([rows[row] for row in queue.pop()], device)
+        rate = (chosen.lr or 1.0) * learning_rate(step, width=width, warmup=warmup)
+        adam.param_groups[0]["lr"] = rate
+        loss = smoothed_loss(model(source, target), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        adam.zero_grad()
+        speed = len(labels) / (time.monotonic() - begun)
+        log.step(step, step=step, loss=float(loss.detach()), lr=rate, tokens_per_second=speed)
+    return steps
+
+
+def encode_pairs(translator: Translator, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
+    """Return the ids of sources, with the end, and of targets, with start and end."""
+    return [(translator.ids(source)[1:], translator.ids(target)) for source, target in pairs]
+
+
+def to_batch(
+    rows: Sequence[tuple[Ids, Ids]], device: torch.device
+) -> tuple[PackedBatch, PackedBatch, Tensor]:
+    """Return sources, targets without their last token, and the token after each, int64 (T,)."""
+    source = pack([source for source, _ in rows])
+    target = pack([target[:-1] for _, target in rows])
+    labels = torch.tensor([token for _, target in rows for token in target[1:]])
+    return source.to(device), target.to(device), labels.to(device)
+
+
+@torch.inference_mode()
+def measure(translator: Translator, pairs: Sequence[Pair]) -> dict[str, float]:
+    """Return the loss per token without smoothing, exact match and, with sacrebleu, BLEU."""
+    model = translator.model.eval()
+    rows = sorted(encode_pairs(translator, pairs), key=lambda row: len(row[0]))
+    loss = count = 0.0
+    for first in range(0, len(rows), 64):
+        source, target, labels = to_batch(rows[first : first + 64], translator.device)
+        loss += float(F.cross_entropy(model(source, target), labels, reduction="sum"))
+        count += len(labels)
+    targets = [target for _, target in pairs]
+    texts = translator.translate([source for source, _ in pairs])
+    right = sum(text == target for text, target in zip(texts, targets, strict=True))
+    found = {"loss": loss / count, "exact_match": right / len(pairs)}
+    if find_spec("sacrebleu"):
+        from sacrebleu import corpus_bleu
+
+        found["bleu"] = corpus_bleu(texts, [targets]).score
+    return found
