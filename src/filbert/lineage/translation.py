@@ -63,14 +63,9 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     source, markers = Path(given["corpus"][0]), ("config.json",)
     marker = check_target(out, source, overwrite=options.run.overwrite, markers=markers)
-    train, dev = _splits(options)
-    # Section 5.1: byte pairs of the texts of both languages.
-    learned = LearnOptions(kind="bytebpe", size=VOCABULARY, cased=True)
-    tokenizer = learn(lambda: map(list, train), learned).tokenizer
-    sizes = {name: given[name] for name in _SIZES if given[name] is not None}
-    torch.manual_seed(options.run.seed)
-    model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
-    translator = Translator(model.to(options.run.device or "cpu"), tokenizer)
+    train, dev = splits(options)
+    translator = new_translator(train, options)
+    model = translator.model
     with replace_folder(out, marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log:
@@ -106,7 +101,7 @@ def read_pairs(paths: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def _splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
+def splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs to train on, and those to measure on.
 
     Without a file of these, a tenth of the targets is drawn, at most `dev_rows`, with one of the
@@ -123,6 +118,17 @@ def _splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
         raise InputError("Fewer than 10 pairs: none can be held out. Give more, or --dev FILE.")
     kept = [pair for pair in train if pair[1] not in held_out]
     return kept, [(source, target) for target, source in dev.items()]
+
+
+def new_translator(pairs: Sequence[Pair], options: PretrainOptions) -> Translator:
+    """Learn byte pairs of both languages (section 5.1), and create a model with drawn weights."""
+    learned = LearnOptions(kind="bytebpe", size=VOCABULARY, cased=True)
+    tokenizer = learn(lambda: map(list, pairs), learned).tokenizer
+    given = flat(options)
+    sizes = {name: given[name] for name in _SIZES if given[name] is not None}
+    torch.manual_seed(options.run.seed)
+    model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    return Translator(model.to(options.run.device or "cpu"), tokenizer)
 
 
 def learning_rate(step: int, *, width: int, warmup: int) -> float:
