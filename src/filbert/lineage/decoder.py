@@ -78,7 +78,12 @@ class DecoderLayer(Layer):
         self, hidden_TH: Tensor, plan: AttentionPlan, memory: Memory
     ) -> Tensor:
         """Compute the layer's output, (T, H)."""
-        hidden = self.attention_norm(hidden_TH + self._attention(hidden_TH, plan, None))
+        hidden = self.attended(hidden_TH, plan)
         mixed = self.cross(hidden, plan.batch, memory)
         hidden = self.cross_norm(hidden + dropout(mixed, self.config.dropout.hidden, self.training))
         return self.norm(hidden + self._feed_forward(hidden))  # type: ignore[no-any-return]
+
+    def attended(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
+        """Compute the first sublayer, (T, H): what the queries to the source are made of."""
+        mixed = self._attention(hidden_TH, plan, None)
+        return self.attention_norm(hidden_TH + mixed)  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import load_file
@@ -95,6 +96,11 @@ class Transformer(nn.Module):
         assert self.encoder.embeddings.position is not None
         self.encoder.embeddings.position.weight = nn.Parameter(table, requires_grad=False)
 
+    @property
+    def layers(self) -> list[DecoderLayer]:
+        """The layers of the decoder."""
+        return cast("list[DecoderLayer]", list(self.decoder))
+
     def forward(self, source: PackedBatch, target: PackedBatch) -> Tensor:
         """Compute the logits of the token after each token of the target, (T, V)."""
         return self.logits(self.decode(target, Memory(self.encoder(source), source)))
@@ -102,7 +108,7 @@ class Transformer(nn.Module):
     def decode(self, target: PackedBatch, memory: Memory) -> Tensor:
         """Compute the decoder's output, (T, H), for one target of each source."""
         hidden, plan = self.encoder.embeddings(target), AttentionPlan(target, causal=True)
-        for layer in self.decoder:
+        for layer in self.layers:
             hidden = layer(hidden, plan, memory)
         return hidden  # type: ignore[no-any-return]
 

@@ -36,10 +36,10 @@ _SIZES = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_length",
     "dropout",
 )  # fmt: skip
-_READ = (
-    "objective", "corpus", "dev", "dev_rows", "max_tokens", "lr", "warmup", "epochs", "steps",
-    "beta1", "beta2", "eps", "weight_decay", "out", "overwrite", "seed", "device",
-)  # fmt: skip
+_READ = {
+    *_SIZES, "objective", "corpus", "dev", "dev_rows", "max_tokens", "lr", "warmup", "epochs",
+    "steps", "beta1", "beta2", "eps", "out", "overwrite", "seed", "device",
+}  # fmt: skip
 
 Pair: TypeAlias = tuple[str, str]
 Ids: TypeAlias = list[int]
@@ -48,33 +48,28 @@ Ids: TypeAlias = list[int]
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train a Transformer on pairs and write a folder for `filbert.lineage.transformer.load`.
 
-    The folder also has metrics.jsonl, with the loss of each step, and run.json.
-
-    Returns:
-        The content of run.json.
+    The folder also has metrics.jsonl, with the loss of each step, and run.json, which is returned.
 
     Raises:
         ConfigError: An option is not of this recipe.
         InputError: The pairs are wrong, or the folder exists.
     """
     given, usual, out = flat(options), flat(PretrainOptions()), Path(options.run.out)
-    for name in sorted({*given} - {*_READ, *_SIZES}):
-        if given[name] != usual[name]:
+    for name in given:
+        if given[name] != usual[name] and name not in _READ:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     source, markers = Path(given["corpus"][0]), ("config.json",)
     marker = check_target(out, source, overwrite=options.run.overwrite, markers=markers)
     train, dev = splits(options)
     translator = new_translator(train, options)
-    model = translator.model
     with replace_folder(out, marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log:
-            steps = train_model(model, encode_pairs(translator, train), options, log)
-        seconds = time.monotonic() - begun
+            steps = train_model(translator.model, encode_pairs(translator, train), options, log)
         facts = {
             "steps": steps,
-            "seconds": seconds,
-            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": time.monotonic() - begun,
+            "parameters": sum(weights.numel() for weights in translator.model.parameters()),
             "pairs": {"train": len(train), "dev": len(dev)},
             "metrics": {"dev": measure(translator, dev)},
         }
@@ -83,12 +78,24 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     return facts
 
 
-def read_pairs(paths: Sequence[str]) -> list[Pair]:
-    """Read the first two columns of tables: text and translation.
+def splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs to train on, and at most `dev_rows` to measure on.
 
-    Raises:
-        InputError: One of them is missing or empty.
+    If there is no file of these, a tenth is drawn; pairs with their targets are not trained on.
     """
+    train, rows = _read_pairs(options.data.corpus or ()), options.data.dev_rows
+    if options.data.dev:
+        return train, _read_pairs(options.data.dev)[:rows]
+    drawn = random.Random(options.run.seed).sample(train, min(rows, len(train) // 10))
+    targets = {target for _, target in drawn}
+    kept = [pair for pair in train if pair[1] not in targets]
+    if not drawn or not kept:
+        raise InputError("There are too few pairs to hold some out. Give more, or --dev FILE.")
+    return kept, drawn
+
+
+def _read_pairs(paths: Sequence[str]) -> list[Pair]:
+    """Read the first two columns of tables: text and translation."""
     pairs = []
     for row in (row for path in paths for row in read_rows(path)):
         texts = [str(value or "").strip() for value in list(row.values.values())[:2]]
@@ -99,25 +106,6 @@ def read_pairs(paths: Sequence[str]) -> list[Pair]:
             )
         pairs.append((texts[0], texts[1]))
     return pairs
-
-
-def splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
-    """Return the pairs to train on, and those to measure on.
-
-    Without a file of these, a tenth of the targets is drawn, at most `dev_rows`, with one of the
-    sources of each. None of their pairs is trained on.
-    """
-    train = read_pairs(options.data.corpus or ())
-    if options.data.dev:
-        return train, read_pairs(options.data.dev)[: options.data.dev_rows]
-    targets = sorted({target for _, target in train})
-    count = min(options.data.dev_rows, len(targets) // 10)
-    held_out = set(random.Random(options.run.seed).sample(targets, count))
-    dev = {target: source for source, target in train if target in held_out}
-    if not dev:
-        raise InputError("Fewer than 10 pairs: none can be held out. Give more, or --dev FILE.")
-    kept = [pair for pair in train if pair[1] not in held_out]
-    return kept, [(source, target) for target, source in dev.items()]
 
 
 def new_translator(pairs: Sequence[Pair], options: PretrainOptions) -> Translator:
@@ -160,15 +148,12 @@ def batches(sizes: Sequence[int], max_tokens: int, draw: random.Random) -> list[
 
 
 def train_model(
-    model: torch.nn.Module,
-    rows: Sequence[tuple[Ids, Ids]],
-    options: PretrainOptions,
-    log: RunLog,
+    model: torch.nn.Module, rows: Sequence[tuple[Ids, Ids]], options: PretrainOptions, log: RunLog
 ) -> int:
     """Train a model that returns logits (T, V) in place, and return the number of steps."""
-    chosen, draw = options.train, random.Random(options.run.seed)
-    sizes = [max(map(len, row)) for row in rows]
-    queue = batches(sizes, chosen.max_tokens or 2_048, draw)
+    chosen, sizes = options.train, [max(map(len, row)) for row in rows]
+    draw, max_tokens = random.Random(options.run.seed), chosen.max_tokens or 2_048
+    queue = batches(sizes, max_tokens, draw)
     steps = chosen.steps or math.ceil(len(queue) * (chosen.epochs or 1))
     warmup = max(1, int(chosen.warmup * steps))
     trained = [weights for weights in model.parameters() if weights.requires_grad]
@@ -178,7 +163,7 @@ def train_model(
     model.train()
     for step in range(1, steps + 1):
         begun = time.monotonic()
-        queue = queue or batches(sizes, chosen.max_tokens or 2_048, draw)
+        queue = queue or batches(sizes, max_tokens, draw)
         source, target, labels = to_batch([rows[row] for row in queue.pop()], device)
         rate = (chosen.lr or 1.0) * learning_rate(step, width=width, warmup=warmup)
         adam.param_groups[0]["lr"] = rate
