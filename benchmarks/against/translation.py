@@ -37,14 +37,14 @@ class TorchTransformer(nn.Module):
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
-        config, tables = model.config, model.encoder.embeddings
+        config, tables = model.encoder.config, model.encoder.embeddings
         self.layers = nn.Transformer(
             config.hidden_size,
-            config.num_attention_heads,
+            config.attention.heads,
             config.num_hidden_layers,
             config.num_hidden_layers,
-            config.intermediate_size,
-            config.dropout,
+            config.feed_forward.width,
+            config.dropout.hidden,
             activation="relu",
             layer_norm_eps=1e-6,
             batch_first=True,
@@ -99,7 +99,7 @@ def shared_weights(model: Transformer, other: TorchTransformer) -> Iterator[tupl
             (ours.norm, theirs.norm3 if hasattr(theirs, "norm3") else theirs.norm2),
         ]
     for ours, theirs in zip(model.decoder, other.layers.decoder.layers, strict=True):
-        cross, width = theirs.multihead_attn, model.config.hidden_size
+        cross, width = theirs.multihead_attn, other.word.shape[1]
         for name in ("weight", "bias"):
             joined = getattr(cross, f"in_proj_{name}")
             yield getattr(ours.cross.query, name), joined[:width]

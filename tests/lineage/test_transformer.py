@@ -15,33 +15,31 @@ from against.translation import TorchTransformer
 from filbert.batch import pack
 from filbert.cli.main import run
 from filbert.errors import FilbertError, FormatError
+from filbert.inspect.page import Inspection
 from filbert.lineage.beam_search import beam_search
-from filbert.lineage.transformer import Transformer, TransformerConfig, load, sinusoids
+from filbert.lineage.three_attentions import inspect
+from filbert.lineage.transformer import Transformer, load, sinusoids
 from filbert.lineage.translation import (
     batches,
     learning_rate,
     measure,
+    new_translator,
     pretrain,
     smoothed_loss,
     splits,
 )
 from filbert.train.pretrain_options import PretrainOptions
 
-SMALL = TransformerConfig(
-    vocab_size=40,
-    num_hidden_layers=2,
-    hidden_size=16,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_length=12,
-    dropout=0.1,
-)
+SMALL = {
+    "vocab_size": 40, "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2,
+    "intermediate_size": 32, "max_position_embeddings": 12,
+}  # fmt: skip
 
 
 @pytest.fixture
 def model() -> Transformer:
     torch.manual_seed(1)
-    model = Transformer(SMALL).eval()
+    model = Transformer(**SMALL).eval()
     for weights in model.parameters():
         if weights.requires_grad:  # biases and norms too, which begin at 0 and 1
             torch.nn.init.normal_(weights, std=0.7)
@@ -109,6 +107,39 @@ def test_batches_hold_every_row_once_within_the_budget():
     assert found != batches(sizes, 64, random.Random(4))
 
 
+def test_the_page_shows_the_weights_of_torchs_modules(tmp_path):
+    rows = [(f"{n} a b c", f"c b a {n}") for n in range(30)]
+    options = options_of(tmp_path, num_hidden_layers=2, hidden_size=16, num_attention_heads=2)
+    translator = new_translator(rows, options)
+    other = TorchTransformer(translator.model.eval()).eval()
+    weights = []
+
+    def recorded(forward):
+        def forward_with_weights(*given, **options):
+            wanted = {"need_weights": True, "average_attn_weights": False}
+            mixed, maps = forward(*given, **options | wanted)
+            weights.append(maps[0].detach())
+            return mixed, maps
+
+        return forward_with_weights
+
+    for part in other.modules():
+        if isinstance(part, torch.nn.MultiheadAttention):
+            part.forward = recorded(part.forward)
+    source, target = translator.ids("7 a b")[1:], translator.ids("b a c c")[:-1]
+    other(pack([source]), pack([target]))
+    first, second, own, cross, own_2, cross_2 = weights  # in the order of the computation
+    view = inspect(translator, "7 a b", "b a c c").views[0]
+    assert view.tokens == ("7", "a", "b", "</s>", "<s>", "b", "a", "c", "c")
+    assert view.sequence.tolist() == [0, 0, 0, -1, -1, 1, 1, 1, 1]
+    wanted = torch.zeros(6, 2, 9, 9)
+    wanted[:2, :, :4, :4] = torch.stack((first, second))
+    wanted[2:4, :, 4:, 4:] = torch.stack((own, own_2))
+    wanted[4:, :, 4:, :4] = torch.stack((cross, cross_2))
+    torch.testing.assert_close(torch.from_numpy(view.maps), wanted, rtol=1e-5, atol=1e-6)
+    assert "decoder to source" in Inspection((view,)).html
+
+
 # Beam search: a table of random log-probabilities, of 5 tokens after every prefix.
 START, END, MOST = 0, 1, 4
 
@@ -161,7 +192,7 @@ def test_a_beam_of_one_is_greedy_until_a_text_with_its_end_is_better():
 @pytest.fixture
 def pairs(tmp_path):
     draw = random.Random(0)
-    texts = {" ".join(draw.choices("abcdefgh", k=draw.randint(2, 5))) for _ in range(4000)}
+    texts = {" ".join(draw.choices("abcdefgh", k=draw.randint(2, 4))) for _ in range(4000)}
     path = tmp_path / "pairs.tsv"
     rows = "".join(f"{text}\t{text[::-1]}\n" for text in sorted(texts))
     path.write_text(f"text\treversed\n{rows}", encoding="utf-8")
@@ -178,6 +209,15 @@ def test_the_command_writes_a_folder_that_translates_as_it_was_measured(pairs, t
     translator = load(tmp_path / "out")
     _, dev = splits(options_of(pairs, dev_rows=20))
     assert measure(translator, dev) == facts["metrics"]["dev"]
+
+
+def test_a_small_model_learns_to_reverse(pairs):
+    sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4}
+    rates = {"lr": 0.35, "warmup": 0.3, "beta2": 0.98, "eps": 1e-9, "dropout": 0.0}
+    lengths = {"steps": 250, "max_tokens": 1024, "max_length": 16, "dev_rows": 100}
+    facts = pretrain(options_of(pairs, **sizes, **rates, **lengths))
+    assert facts["metrics"]["dev"]["exact_match"] >= 0.95
+    assert load(pairs.with_name("out")).translate(["g e c a"]) == ["a c e g"]
 
 
 def test_pairs_that_are_held_out_share_no_text_with_those_that_are_trained_on(tmp_path):

@@ -9,9 +9,9 @@ settings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
@@ -30,40 +30,14 @@ from filbert.model.encoder import Encoder
 from filbert.text.tokenizer import Tokenizer
 
 KIND = "transformer-2017"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
-    """Sizes of a Transformer; by default those of the paper's base model (table 3).
-
-    `num_hidden_layers` are of the encoder, and as many of the decoder. `vocab_size` counts the
-    entries of both languages, `dropout` is of the embeddings and of every sublayer's output.
-    """
-
-    vocab_size: int
-    num_hidden_layers: int = 6
-    hidden_size: int = 512
-    num_attention_heads: int = 8
-    intermediate_size: int = 2048
-    max_length: int = 256
-    dropout: float = 0.1
-
-    def stack(self, *, causal: bool) -> EncoderConfig:
-        """Return the settings of the encoder, or with `causal` of the decoder."""
-        sizes = asdict(self)
-        return EncoderConfig.of(
-            max_position_embeddings=sizes.pop("max_length"),
-            hidden_dropout=sizes.pop("dropout"),
-            attention_dropout=0.0,
-            hidden_act="relu",
-            type_vocab_size=0,
-            embedding_norm=False,
-            embedding_scaled=True,
-            layer_norm_eps=1e-6,
-            pooler=None,
-            causal=causal,
-            **sizes,
-        )
+# The base model of table 3 as settings of `EncoderConfig`. Dropout is on the embeddings and on the
+# output of every sublayer (section 5.4).
+BASE: dict[str, Any] = {
+    "num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8,
+    "intermediate_size": 2048, "hidden_act": "relu", "layer_norm_eps": 1e-6,
+    "max_position_embeddings": 256, "embedding_scaled": True, "embedding_norm": False,
+    "type_vocab_size": 0, "pooler": None, "hidden_dropout": 0.1, "attention_dropout": 0.0,
+}  # fmt: skip
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -77,14 +51,19 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder, and one table of words for source, target and output (section 3.4)."""
+    """Encoder, decoder, and one table of words for source, target and output (section 3.4).
 
-    def __init__(self, config: TransformerConfig) -> None:
+    Args:
+        settings: `vocab_size`, and what is different from `BASE`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
         super().__init__()
-        self.config = config
-        self.encoder = Encoder(config.stack(causal=False))
-        stack = config.stack(causal=True)
-        self.decoder = nn.ModuleList(DecoderLayer(stack, i) for i in range(stack.num_hidden_layers))
+        self.settings = BASE | settings
+        config = EncoderConfig.of(**self.settings)
+        self.encoder = Encoder(config)
+        causal, numbers = config.changed(causal=True), range(config.num_hidden_layers)
+        self.decoder = nn.ModuleList(DecoderLayer(causal, number) for number in numbers)
         for name, weights in self.named_parameters():
             if weights.dim() == 2:
                 nn.init.xavier_uniform_(weights)
@@ -92,7 +71,7 @@ class Transformer(nn.Module):
                 nn.init.zeros_(weights)
         # Deviation 1 after the factor sqrt(H).
         nn.init.normal_(self.encoder.embeddings.word.weight, std=config.hidden_size**-0.5)
-        table = sinusoids(config.max_length, config.hidden_size)
+        table = sinusoids(config.positions.rows, config.hidden_size)
         assert self.encoder.embeddings.position is not None
         self.encoder.embeddings.position.weight = nn.Parameter(table, requires_grad=False)
 
@@ -131,7 +110,8 @@ class Translator:
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text between start and end; a source has no start."""
-        (encoding,) = self.tokenizer.encode([text], max_length=self.model.config.max_length)
+        limit = self.model.encoder.config.positions.rows
+        (encoding,) = self.tokenizer.encode([text], max_length=limit)
         return list(map(int, encoding.input_ids))
 
     @torch.inference_mode()
@@ -169,7 +149,7 @@ class Translator:
             return model.logits(last).log_softmax(-1)
 
         # Section 6.1: 50 tokens more than the source.
-        most = min(source.max_seqlen + 50, model.config.max_length - 1)
+        most = min(source.max_seqlen + 50, model.encoder.config.positions.rows - 1)
         first, last = self.ids("")
         return beam_search(
             next_token, len(sources), start=first, end=last, most=most, beam=beam, alpha=alpha
@@ -177,7 +157,7 @@ class Translator:
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and the files of the tokenizer."""
-        write_json(folder / "config.json", {"kind": KIND, **asdict(self.model.config)})
+        write_json(folder / "config.json", {"kind": KIND, **self.model.settings})
         tensors = {name: t.detach().cpu() for name, t in self.model.state_dict().items()}
         save_tensors(tensors, folder / "model.safetensors")
         self.tokenizer.save(folder)
@@ -195,6 +175,6 @@ def load(folder: str | Path, *, device: str = "cpu") -> Translator:
             f"{folder} is no Transformer of 2017. Give a folder that "
             "`filbert pretrain transformer-small` wrote."
         )
-    model = Transformer(TransformerConfig(**content))
+    model = Transformer(**content)
     model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
     return Translator(model.to(device).eval(), Tokenizer.load(folder))

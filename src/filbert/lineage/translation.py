@@ -21,7 +21,7 @@ from filbert.batch import PackedBatch, pack
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
 from filbert.files import check_target, replace_folder, write_json
-from filbert.lineage.transformer import Transformer, TransformerConfig, Translator
+from filbert.lineage.transformer import Transformer, Translator
 from filbert.text.learning import LearnOptions, learn
 from filbert.train.log import RunLog
 from filbert.train.options import flat
@@ -29,15 +29,16 @@ from filbert.train.pretrain_options import PretrainOptions
 
 # Section 5.4.
 SMOOTHING = 0.1
-# Most entries of the vocabulary; the paper has 37,000 for 4.5 million pairs.
-VOCABULARY = 8_000
-# Options that make a `TransformerConfig`, and those that the training reads.
-_SIZES = (
-    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_length",
-    "dropout",
-)  # fmt: skip
+# Most entries of the vocabulary; the paper has 37,000, for 4.5 million pairs.
+VOCABULARY = 4_000
+# Options that are settings of the model, and those that the training reads.
+_SETTINGS = {
+    "num_hidden_layers": "num_hidden_layers", "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads", "intermediate_size": "intermediate_size",
+    "max_length": "max_position_embeddings", "dropout": "hidden_dropout",
+}  # fmt: skip
 _READ = {
-    *_SIZES, "objective", "corpus", "dev", "dev_rows", "max_tokens", "lr", "warmup", "epochs",
+    *_SETTINGS, "objective", "corpus", "dev", "dev_rows", "max_tokens", "lr", "warmup", "epochs",
     "steps", "beta1", "beta2", "eps", "out", "overwrite", "seed", "device",
 }  # fmt: skip
 
@@ -113,9 +114,9 @@ def new_translator(pairs: Sequence[Pair], options: PretrainOptions) -> Translato
     learned = LearnOptions(kind="bytebpe", size=VOCABULARY, cased=True)
     tokenizer = learn(lambda: map(list, pairs), learned).tokenizer
     given = flat(options)
-    sizes = {name: given[name] for name in _SIZES if given[name] is not None}
+    settings = {key: given[name] for name, key in _SETTINGS.items() if given[name] is not None}
     torch.manual_seed(options.run.seed)
-    model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    model = Transformer(vocab_size=tokenizer.vocab_size, **settings)
     return Translator(model.to(options.run.device or "cpu"), tokenizer)
 
 
