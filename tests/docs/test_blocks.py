@@ -121,6 +121,8 @@ def shorter(line: str) -> str:
     more = MORE.get(verb, {})
     if verb == "pretrain" and " --model " not in line:
         more = more | NARROW
+    if "transformer-small" in line:
+        more = {"dev-rows": "8"} | NARROW
     if " --time " in line:
         more = {name: value for name, value in more.items() if name != "steps"}
     line = re.sub(r"\s+#( .*)?$", "", line)

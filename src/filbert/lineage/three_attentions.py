@@ -37,7 +37,7 @@ def inspect(translator: Translator, source: str, target: str | None = None) -> I
     (encoding,) = tokenizer.encode([texts], with_offsets=True)
     assert encoding.sequence is not None
     # <s> source </s> </s> target </s>: the encoder reads no start, and the decoder no end. The
-    # second </s> stands for the start of the target.
+    # second </s> is replaced by the start of the target.
     ids, size = encoding.input_ids.tolist(), int((encoding.sequence == 0).sum()) + 1
     first, second = pack([ids[1 : size + 1]]), pack([[ids[0], *ids[size + 2 : -1]]])
     before, after = slice(size), slice(size, len(ids) - 2)
