@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
 from filbert.lineage import translation
-from filbert.lineage.decoder import is_token, padded
-from filbert.lineage.transformer import Transformer
+from filbert.lineage.transformer import Transformer, is_token, padded
 from filbert.recipes import read_recipe, recipe_path
 from filbert.train.log import RunLog
 from filbert.train.options import keys_of_tables

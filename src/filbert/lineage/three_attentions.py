@@ -14,8 +14,7 @@ from torch import Tensor
 from filbert.batch import pack
 from filbert.inspect.attention import View, attention_and_vectors, readable_tokens, words_of
 from filbert.inspect.page import Inspection
-from filbert.lineage.decoder import Memory
-from filbert.lineage.transformer import Translator
+from filbert.lineage.transformer import Memory, Translator
 from filbert.model.attention import AttentionPlan
 from filbert.model.cpu import dense
 

@@ -1,9 +1,10 @@
 """The Transformer of 2017: an encoder and a decoder that translate.
 
-T tokens in the batch, H hidden size, V vocabulary, N hypotheses, L tokens of each.
+T tokens in the batch, S sequences, L tokens of the longest, H hidden size, A heads, D head size,
+V vocabulary, N hypotheses.
 
 Source: Vaswani et al. 2017, "Attention is all you need". The encoder is BERT's `Encoder` with other
-settings.
+settings, and a layer of the decoder is BERT's `Layer`, which also attends to the source.
 """
 
 from __future__ import annotations
@@ -11,32 +12,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from filbert.batch import PackedBatch, pack, split
 from filbert.checkpoints.weights import save_tensors
 from filbert.errors import FormatError
 from filbert.files import read_json, write_json
 from filbert.lineage.beam_search import ALPHA, BEAM, beam_search
-from filbert.lineage.decoder import DecoderLayer, Memory
 from filbert.model.attention import AttentionPlan
 from filbert.model.config import EncoderConfig
-from filbert.model.cpu import linear
-from filbert.model.encoder import Encoder
+from filbert.model.cpu import dense, dropout, linear
+from filbert.model.encoder import Encoder, Layer, new_norm
 from filbert.text.tokenizer import Tokenizer
 
 KIND = "transformer-2017"
-# The base model of table 3 as settings of `EncoderConfig`. Dropout is on the embeddings and on the
-# output of every sublayer (section 5.4).
+# The base model of table 3 as settings of `EncoderConfig`, and a feed-forward network four times
+# as wide. Dropout is on the embeddings and the output of every sublayer (section 5.4).
 BASE: dict[str, Any] = {
-    "num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8,
-    "intermediate_size": 2048, "hidden_act": "relu", "layer_norm_eps": 1e-6,
-    "max_position_embeddings": 256, "embedding_scaled": True, "embedding_norm": False,
-    "type_vocab_size": 0, "pooler": None, "hidden_dropout": 0.1, "attention_dropout": 0.0,
+    "num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "hidden_act": "relu",
+    "layer_norm_eps": 1e-6, "max_position_embeddings": 256, "embedding_scaled": True,
+    "embedding_norm": False, "type_vocab_size": 0, "pooler": None, "hidden_dropout": 0.1,
+    "attention_dropout": 0.0,
 }  # fmt: skip
 
 
@@ -50,16 +52,86 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[:, :width].float()
 
 
+class Memory(NamedTuple):
+    """The source as the decoder attends to it: the encoder's output and its batch."""
+
+    hidden_TH: Tensor
+    batch: PackedBatch
+
+
+class CrossAttention(nn.Module):
+    """Attention whose queries are of the target and whose keys and values are of the source."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.heads, width = config.attention.heads, config.hidden_size
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, hidden_TH: Tensor, batch: PackedBatch, memory: Memory) -> Tensor:
+        """Compute the sublayer's output, (T, H)."""
+        query, key, value = self.operands(hidden_TH, memory)
+        mixed_SALD = F.scaled_dot_product_attention(
+            padded(query, batch).transpose(1, 2),
+            padded(key, memory.batch).transpose(1, 2),
+            padded(value, memory.batch).transpose(1, 2),
+            attn_mask=is_token(memory.batch)[:, None, None, :],
+        )
+        return dense(mixed_SALD.transpose(1, 2)[is_token(batch)].flatten(1), self.out)
+
+    def operands(self, hidden_TH: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of all tokens, (T, A, D) each."""
+        key, value = dense(memory.hidden_TH, self.key_value).chunk(2, -1)
+        parts = (dense(hidden_TH, self.query), key, value)
+        query, key, value = (part.reshape(len(part), self.heads, -1) for part in parts)
+        return query, key, value
+
+
+def is_token(batch: PackedBatch) -> Tensor:
+    """Return which places of the padded batch are tokens, bool (S, L)."""
+    lengths = torch.tensor(batch.lengths, device=batch.input_ids.device)
+    return torch.arange(batch.max_seqlen, device=lengths.device) < lengths[:, None]
+
+
+def padded(rows_T: Tensor, batch: PackedBatch) -> Tensor:
+    """Lay out packed rows, (T, ...), as (S, L, ...) with zeros after each sequence."""
+    return pad_sequence(list(split(rows_T, batch)), batch_first=True)
+
+
+class DecoderLayer(Layer):
+    """Causal self-attention, attention to the source, feed-forward network. Section 3.1."""
+
+    def __init__(self, config: EncoderConfig, index: int) -> None:
+        super().__init__(config, index)
+        self.cross = CrossAttention(config)
+        self.cross_norm = new_norm(config.hidden_size, config)
+
+    def forward(  # type: ignore[override]
+        self, hidden_TH: Tensor, plan: AttentionPlan, memory: Memory
+    ) -> Tensor:
+        """Compute the layer's output, (T, H)."""
+        hidden = self.attended(hidden_TH, plan)
+        mixed = self.cross(hidden, plan.batch, memory)
+        hidden = self.cross_norm(hidden + dropout(mixed, self.config.dropout.hidden, self.training))
+        return self.norm(hidden + self._feed_forward(hidden))  # type: ignore[no-any-return]
+
+    def attended(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
+        """Compute the first sublayer, (T, H): what the queries to the source are made of."""
+        mixed = self._attention(hidden_TH, plan, None)
+        return self.attention_norm(hidden_TH + mixed)  # type: ignore[no-any-return]
+
+
 class Transformer(nn.Module):
     """Encoder, decoder, and one table of words for source, target and output (section 3.4).
 
-    Args:
-        settings: `vocab_size`, and what is different from `BASE`.
+    `settings` are `vocab_size`, and what is different from `BASE`.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.settings = BASE | settings
+        self.settings.setdefault("intermediate_size", 4 * self.settings["hidden_size"])
         config = EncoderConfig.of(**self.settings)
         self.encoder = Encoder(config)
         causal, numbers = config.changed(causal=True), range(config.num_hidden_layers)
@@ -71,9 +143,8 @@ class Transformer(nn.Module):
                 nn.init.zeros_(weights)
         # Deviation 1 after the factor sqrt(H).
         nn.init.normal_(self.encoder.embeddings.word.weight, std=config.hidden_size**-0.5)
-        table = sinusoids(config.positions.rows, config.hidden_size)
-        assert self.encoder.embeddings.position is not None
-        self.encoder.embeddings.position.weight = nn.Parameter(table, requires_grad=False)
+        positions = self.encoder.get_parameter("embeddings.position.weight").requires_grad_(False)
+        positions.copy_(sinusoids(*positions.shape))
 
     @property
     def layers(self) -> list[DecoderLayer]:
@@ -128,13 +199,13 @@ class Translator:
         self.model.eval()
         ids = [self.ids(text)[1:] for text in texts]
         order = sorted(range(len(texts)), key=lambda place: len(ids[place]))
-        found = [""] * len(texts)
+        translations = [""] * len(texts)
         for first in range(0, len(order), batch):
             chosen = order[first : first + batch]
             best = self._search([ids[place] for place in chosen], beam, alpha)
             for place, text in zip(chosen, best, strict=True):
-                found[place] = self.tokenizer.decode(text)
-        return found
+                translations[place] = self.tokenizer.decode(text)
+        return translations
 
     def _search(self, sources: list[list[int]], beam: int, alpha: float) -> list[list[int]]:
         model, source = self.model, pack(sources).to(self.device)
@@ -145,8 +216,7 @@ class Translator:
             repeated = pack([sources[number] for number in numbers]).to(self.device)
             memory = Memory(torch.cat([parts[number] for number in numbers]), repeated)
             hidden = model.decode(pack(ids_NL.tolist()).to(self.device), memory)
-            last = hidden[ids_NL.shape[1] - 1 :: ids_NL.shape[1]]
-            return model.logits(last).log_softmax(-1)
+            return model.logits(hidden[ids_NL.shape[1] - 1 :: ids_NL.shape[1]]).log_softmax(-1)
 
         # Section 6.1: 50 tokens more than the source.
         most = min(source.max_seqlen + 50, model.encoder.config.positions.rows - 1)
@@ -157,7 +227,7 @@ class Translator:
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and the files of the tokenizer."""
-        write_json(folder / "config.json", {"kind": KIND, **self.model.settings})
+        write_json(folder / "config.json", {"model_type": KIND, **self.model.settings})
         tensors = {name: t.detach().cpu() for name, t in self.model.state_dict().items()}
         save_tensors(tensors, folder / "model.safetensors")
         self.tokenizer.save(folder)
@@ -170,7 +240,7 @@ def load(folder: str | Path, *, device: str = "cpu") -> Translator:
         InputError, FormatError: There is no such folder, or it is of another kind.
     """
     content = read_json(Path(folder) / "config.json")
-    if content.pop("kind", None) != KIND:
+    if content.pop("model_type", None) != KIND:
         raise FormatError(
             f"{folder} is no Transformer of 2017. Give a folder that "
             "`filbert pretrain transformer-small` wrote."

@@ -21,7 +21,7 @@ from filbert.batch import PackedBatch, pack
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
 from filbert.files import check_target, replace_folder, write_json
-from filbert.lineage.transformer import Transformer, Translator
+from filbert.lineage.transformer import BASE, Transformer, Translator
 from filbert.text.learning import LearnOptions, learn
 from filbert.train.log import RunLog
 from filbert.train.options import flat
@@ -89,10 +89,10 @@ def splits(options: PretrainOptions) -> tuple[list[Pair], list[Pair]]:
         return train, _read_pairs(options.data.dev)[:rows]
     drawn = random.Random(options.run.seed).sample(train, min(rows, len(train) // 10))
     targets = {target for _, target in drawn}
-    kept = [pair for pair in train if pair[1] not in targets]
-    if not drawn or not kept:
+    others = [pair for pair in train if pair[1] not in targets]
+    if not drawn or not others:
         raise InputError("There are too few pairs to hold some out. Give more, or --dev FILE.")
-    return kept, drawn
+    return others, drawn
 
 
 def _read_pairs(paths: Sequence[str]) -> list[Pair]:
@@ -140,12 +140,12 @@ def batches(sizes: Sequence[int], max_tokens: int, draw: random.Random) -> list[
     A row that is larger is a batch of its own. Section 5.1.
     """
     order = sorted(draw.sample(range(len(sizes)), len(sizes)), key=sizes.__getitem__)
-    found: list[list[int]] = []
+    divided: list[list[int]] = []
     for row in order:
-        if not found or sizes[row] * (len(found[-1]) + 1) > max_tokens:
-            found.append([])
-        found[-1].append(row)
-    return draw.sample(found, len(found))
+        if not divided or sizes[row] * (len(divided[-1]) + 1) > max_tokens:
+            divided.append([])
+        divided[-1].append(row)
+    return draw.sample(divided, len(divided))
 
 
 def train_model(
@@ -159,7 +159,7 @@ def train_model(
     warmup = max(1, int(chosen.warmup * steps))
     trained = [weights for weights in model.parameters() if weights.requires_grad]
     adam = torch.optim.Adam(trained, betas=(chosen.beta1, chosen.beta2), eps=chosen.eps or 1e-9)
-    width, device = options.model.hidden_size or 512, trained[0].device
+    width, device = options.model.hidden_size or BASE["hidden_size"], trained[0].device
     log.start(steps)
     model.train()
     for step in range(1, steps + 1):
@@ -205,9 +205,9 @@ def measure(translator: Translator, pairs: Sequence[Pair]) -> dict[str, float]:
     targets = [target for _, target in pairs]
     texts = translator.translate([source for source, _ in pairs])
     right = sum(text == target for text, target in zip(texts, targets, strict=True))
-    found = {"loss": loss / count, "exact_match": right / len(pairs)}
+    metrics = {"loss": loss / count, "exact_match": right / len(pairs)}
     if find_spec("sacrebleu"):
         from sacrebleu import corpus_bleu
 
-        found["bleu"] = corpus_bleu(texts, [targets]).score
-    return found
+        metrics["bleu"] = corpus_bleu(texts, [targets]).score
+    return metrics
