@@ -78,7 +78,7 @@ def _staged(target: Path, *, folder: bool) -> Iterator[Path]:
                 path.rmdir()
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise InputError(
-                f"No room left on the disk while writing {target}; nothing there was changed. "
+                f"No space left on the disk while writing {target}; nothing there was changed. "
                 "Free some space and repeat."
             ) from error
         if isinstance(error, PermissionError) and str(temporary) in str(error.filename):

@@ -76,7 +76,7 @@ def test_a_full_disk_is_one_sentence_and_changes_nothing(
 ) -> None:
     before = tree(old.parent)
     with (
-        pytest.raises(InputError, match="No room left on the disk"),
+        pytest.raises(InputError, match="No space left on the disk"),
         files.replace_folder(old.parent / name) as staging,
     ):
         (staging / "config.json").write_text("new")

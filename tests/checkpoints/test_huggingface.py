@@ -84,7 +84,7 @@ def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one(
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", full)
-    with pytest.raises(InputError, match="No room left"), replace_folder(folder) as new:
+    with pytest.raises(InputError, match="No space left"), replace_folder(folder) as new:
         huggingface.write(make("spans"), new)
     assert same(huggingface.read(folder), make())
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]

@@ -67,7 +67,7 @@ def test_head_tail_fills_every_length_exactly_between_its_specials(tiny, max_len
 
 
 def test_head_tail_without_room_for_a_token_is_refused(tiny):
-    with pytest.raises(ConfigError, match="max_length 2 leaves no room"):
+    with pytest.raises(ConfigError, match="max_length 2 is too short"):
         pieces(tiny, LONG, rule="head-tail", max_length=2)
 
 

@@ -191,7 +191,7 @@ def test_a_full_disk_while_saving_leaves_what_was_there(
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(files, "flush", full)
-    with pytest.raises(filbert.InputError, match="No room left on the disk"):
+    with pytest.raises(filbert.InputError, match="No space left on the disk"):
         run(tiny_model, films, out, steps=2, overwrite=True, save_every=0)
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
     assert [p.name for p in tmp_path.iterdir()] == (["x"] if old_run else [])

@@ -97,7 +97,7 @@ class HeadLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One family, or one dialect of it under another `model_type`.
+    """One family, or one variant of it under another `model_type`.
 
     Attributes:
         model_type: as in config.json, and Checkpoint.family.
@@ -1334,7 +1334,7 @@ _T5_KEYS: dict[str, tuple[str, Any]] = {
 def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     """Return the table of T5's encoder; a decoder in the file is left out.
 
-    Version 1.1, with gated layers, is a dialect of its own: its first product is two modules.
+    Version 1.1, with gated layers, is a family of its own: its first product is two modules.
     """
     layer, forward = "transformer.encoder.block.{}.layer", "1.DenseReluDense"
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"

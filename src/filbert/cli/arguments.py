@@ -54,7 +54,7 @@ def _flag_type(option: Option) -> Any:
     if option.default is True:
         return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
     if option.name in NAME_LISTS:
-        # Names stand between commas, so that a file may follow.
+        # Names are separated by commas, so that a file may follow.
         return Annotated[option.type, Parameter(consume_multiple=False)]
     if option.name == "merge_as":  # "as" is no name in Python.
         return Annotated[option.type, Parameter(name=("--merge-as", "--as"))]

@@ -156,7 +156,7 @@ def _without_middle(whole: Encoding, max_length: int) -> Encoding:
     before, after = int(inside[0]), int(inside[-1]) + 1
     limit = max_length - (whole.num_tokens - (after - before))
     if limit < 1:
-        raise ConfigError(f"max_length {max_length} leaves no room for a text.")
+        raise ConfigError(f"max_length {max_length} is too short for a text.")
     head = round(limit * _HEAD / _HEAD_AND_TAIL)
     kept = np.r_[: before + head, after - (limit - head) : whole.num_tokens]
     return Encoding(whole.input_ids[kept], whole.token_type_ids[kept], whole.num_tokens)

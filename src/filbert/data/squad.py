@@ -350,7 +350,7 @@ def cut_up(
     """Yield every row with its windows, as token ids and as places in the context.
 
     Raises:
-        InputError: A question leaves no room for its context; with file, line and id.
+        InputError: A question is too long to add its context; with file, line and id.
     """
     last: Question | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):

@@ -206,7 +206,7 @@ def _checked_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]
 
 
 def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
-    """Return the types in the tags of some sentences, and whether the tags stand alone.
+    """Return the types in the tags of some sentences, and whether the tags have no prefixes.
 
     Raises:
         InputError: Those of some sentences do, those of others do not.

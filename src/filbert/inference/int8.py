@@ -154,7 +154,7 @@ def _check(model: Model, keep: Collection[str] = ()) -> None:
 
 
 def _quantized_layers(model: Model, names: Collection[str]) -> dict[nn.Module, QuantizedLinear]:
-    """Dense layers with their int8 stand-ins."""
+    """Dense layers and their int8 replacements."""
     found: dict[nn.Module, QuantizedLinear] = {}
     for name in sorted(names):
         path, _, own = name.rpartition(".")

@@ -168,7 +168,7 @@ class SentenceEmbedding:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SentenceEmbedding:
         """Create a task from options, before any row is read."""
-        refuse_cleaning(options, "sentence vectors are of texts as they stand")
+        refuse_cleaning(options, "sentence vectors are of texts as written")
         return cls(options.loss, options.scale, options.pooling, options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> SentenceEmbedding:

@@ -171,7 +171,7 @@ class MultipleChoice:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """Create a task from options, before any row is read."""
-        refuse_cleaning(options, "choices are read as they stand")
+        refuse_cleaning(options, "choices are read as written")
         check_overflow(options.on_overflow)
         check_choice_columns(names)
         if options.on_overflow not in _RULES:

@@ -192,7 +192,7 @@ class Tagging:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Tagging:
         """Create a task from options, before any row is read."""
-        refuse_cleaning(options, "tags are for the words as they stand")
+        refuse_cleaning(options, "tags are for the words as written")
         labels = options.labels
         if not labels:
             return cls(repair_tags=options.repair_tags)

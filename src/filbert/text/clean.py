@@ -259,7 +259,7 @@ class Cleaning:
 
     @classmethod
     def parse(cls, given: str | Sequence[str] | None) -> Cleaning | None:
-        """Return the cleaning that a user or filbert.json names; "study" stands for all steps.
+        """Return the cleaning that a user or filbert.json names; "study" means all steps.
 
         Args:
             given: Names between commas or in a list, in any order; None, "none" and no name mean

@@ -505,7 +505,7 @@ class Tokenizer:
         least = (self._pair if pairs else self._single).size
         if max_length < max(1, least):
             raise ConfigError(
-                f"max_length {max_length} leaves no room for the {least} special tokens. "
+                f"max_length {max_length} is too short for the {least} special tokens. "
                 f"Give at least {least + 1}."
             )
 
