@@ -57,7 +57,10 @@ ROWS = ("data", "train", "dev", "test", "predictions")
 # Options that are text on the command line, and may be a list in Python.
 _LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
 # Modules that pre-train models of `lineage`, by objective.
-LINEAGE = {"translation": "filbert.lineage.translation"}
+LINEAGE = {
+    "translation": "filbert.lineage.translation",
+    **dict.fromkeys(("elmo", "ulmfit"), "filbert.lineage.pretraining"),
+}
 # Short names in Python of two options.
 _SHORT = {"text": "text_column", "label": "label_column"}
 

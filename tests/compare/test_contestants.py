@@ -8,23 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from filbert.compare import contestants
-from filbert.compare.classifiers import (
-    BiGRU,
-    Network,
-    fit_bigru,
-    word_means,
-)
+from filbert.compare.classifiers import word_means
 from filbert.compare.contestants import ContestantRun, measure, run_contestant
-from filbert.compare.recipe import BiGRUOptions
+from filbert.compare.recipe import NetworkOptions
 from filbert.data.records import Row
 from filbert.errors import ConfigError
-from filbert.train.linear import joined
 from filbert.train.options import flat
 
-SMALL = flat(BiGRUOptions(dim=8, hidden=6, min_count=1, lr=0.02, batch_size=16))
+SMALL = flat(NetworkOptions(dim=8, hidden=6, min_count=1, lr=0.02, batch_size=16))
 
 
 @pytest.fixture
@@ -44,11 +37,6 @@ def job(films, tiny_model, tmp_path):
 
 def facts_of(job):
     return json.loads((job.folder / "run.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def texts(film_splits):
-    return [joined(row) for row in film_splits["train"]]
 
 
 # Runs
@@ -115,6 +103,8 @@ def test_word_vectors_come_from_the_file_or_from_the_pieces_of_a_model(tmp_path,
     means = word_means(every[:2], every, vectors=str(path), model=None)
     assert sorted(means.words) == ["film", "good", "other"]
     assert means.means(["good film!", "zzz"]).tolist() == [[0.5, 1.0], [0.0, 0.0]]
+    learned = word_means(["a good film", "a film"], every, vectors="word2vec", model=None)
+    assert sorted(learned.words) == ["a", "film", "good"]
     with pytest.raises(ConfigError, match="none of the 1 words of the training texts"):
         word_means(["unheard"], every, vectors=str(path), model=None)
     # A word of several pieces has the mean of their rows.
@@ -123,42 +113,6 @@ def test_word_vectors_come_from_the_file_or_from_the_pieces_of_a_model(tmp_path,
     assert len(pieces) > 1
     means = word_means(["films"], ["films"], vectors=None, model=str(tiny_model))
     np.testing.assert_allclose(means.table[0], table[pieces].mean(0), rtol=0, atol=1e-6)
-
-
-# BiGRU
-
-
-def bigru(film_splits, texts, film_task, *, seed=0, **changes) -> BiGRU:
-    train = texts, film_splits["train"]
-    return fit_bigru(film_task, SMALL | changes, train=train, dev=film_splits["dev"], seed=seed)[0]
-
-
-def test_a_bigru_learns_and_the_same_seed_gives_the_same_model(film_splits, texts, film_task):
-    first, again, other = (bigru(film_splits, texts, film_task, seed=seed) for seed in (0, 0, 1))
-    scores = [
-        [answer["scores"]["pos"] for answer in model.predict_rows(film_splits["test"])]
-        for model in (first, again, other)
-    ]
-    assert scores[0] == scores[1] != scores[2]
-    gold = [film_task.gold(row) for row in film_splits["test"]]
-    assert first.task.metrics(gold, first.predict_rows(film_splits["test"]))["accuracy"] > 0.9
-
-
-def test_padding_changes_nothing():
-    torch.manual_seed(0)
-    network = Network(20, 3, SMALL).eval()
-    short, long = torch.tensor([4, 5, 6]), torch.tensor([7, 8, 9, 10, 11])
-    alone = network(short[None], torch.tensor([3]))
-    padded = torch.nn.utils.rnn.pad_sequence([short, long], batch_first=True)
-    torch.testing.assert_close(network(padded, torch.tensor([3, 5]))[0], alone[0])
-
-
-def test_words_of_a_bigru_have_their_vectors_from_a_file(film_splits, texts, film_task, tmp_path):
-    path = tmp_path / "v.txt"
-    path.write_text("the " + " ".join("7" * 8) + "\nqqq 0 1 0 0 0 0 0 0\n")
-    model = bigru(film_splits, texts, film_task, vectors=str(path), steps=1, lr=1e-9)
-    row = model.network.words.weight[model.words["the"]]
-    torch.testing.assert_close(row, torch.full((8,), 7.0))
 
 
 # Costs

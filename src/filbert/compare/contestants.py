@@ -27,12 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.classifiers import fit_bigru, word_means
+from filbert.compare.classifiers import word_means
+from filbert.compare.recipe import NETWORKS
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import FilbertError
 from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
+from filbert.lineage.classifier import fit_network
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
@@ -289,7 +291,7 @@ def _quantised(run: ContestantRun) -> TrainedContestant:
 
 
 def _fitted(run: ContestantRun) -> TrainedContestant:
-    """Train a linear model or a BiGRU."""
+    """Train a linear model or a network without attention."""
     started, clock = _now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
     task, cleaning, chosen = (
@@ -303,8 +305,8 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
         "started": clock,
     }  # fmt: skip
     fitted: Any
-    if run.kind == "bigru":
-        fitted, seconds = fit_bigru(task, chosen, seed=run.seed, **given)
+    if run.kind in NETWORKS:
+        fitted, seconds = fit_network(run.kind, task, chosen, seed=run.seed, **given)
     else:
         features: FeatureExtractor
         if run.kind == "tfidf":
@@ -313,7 +315,11 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
             # The words of dev and test are only looked up in a file of vectors.
             every = [text for part in texts.values() for text in part]
             features = word_means(
-                texts["train"], every, vectors=chosen["vectors"], model=chosen["model"]
+                texts["train"],
+                every,
+                vectors=chosen["vectors"],
+                model=chosen["model"],
+                seed=run.seed,
             )
         fitted, seconds = fit_linear(task, features, strength=chosen["C"], **given)
         chosen = chosen | {"C": fitted.strength}
@@ -322,7 +328,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     facts = _facts(run, fitted.task, fitted.predict_rows, started)
     facts |= {
         "options": {**chosen, "clean": run.cleaning, "seed": run.seed},
-        "precision": "float32" if run.kind == "bigru" else "float64",
+        "precision": "float32" if run.kind in NETWORKS else "float64",
         "model": {
             "source": chosen.get("model") or chosen.get("vectors"),
             "family": run.kind,
@@ -338,7 +344,7 @@ _STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
     "quantised": _quantised,
     "tfidf": _fitted,
     "static": _fitted,
-    "bigru": _fitted,
+    **dict.fromkeys(NETWORKS, _fitted),
 }
 
 

@@ -203,10 +203,16 @@ def _shares(given: Any) -> tuple[float, ...] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiGRUOptions:
-    """A bidirectional GRU over word vectors, from a file `vectors` or drawn at random."""
+class NetworkOptions:
+    """A network without attention: lstm, bigru, cnn, elmo or ulmfit.
+
+    Word vectors are those of a file `vectors`, or of "word2vec" on the training texts, or drawn at
+    random. An elmo and a ulmfit start from the folder `model` of `filbert pretrain`. `hidden` is
+    the states of an LSTM or GRU in one direction, or the filters of a CNN for each of its widths.
+    """
 
     vectors: str | None = None
+    model: str | None = None
     dim: int = 300
     hidden: int = 128
     dropout: float = 0.2
@@ -241,7 +247,10 @@ class TfidfOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticOptions:
-    """Logistic regression on means of word vectors, from a file or the word table of a model."""
+    """Logistic regression on means of word vectors.
+
+    They are those of a file, of "word2vec" on the training texts, or the word table of a model.
+    """
 
     vectors: str | None = None
     model: str | None = None
@@ -260,9 +269,11 @@ class QuantisedOptions:
     of: str
 
 
+# Networks of `filbert.lineage`; the last two are pre-trained.
+NETWORKS = ("lstm", "bigru", "cnn", "elmo", "ulmfit")
 KINDS: dict[str, type] = {
     "encoder": FinetuneOptions,
-    "bigru": BiGRUOptions,
+    **dict.fromkeys(NETWORKS, NetworkOptions),
     "tfidf": TfidfOptions,
     "static": StaticOptions,
     "distilled": DistillOptions,
@@ -407,7 +418,7 @@ def _contestant(
     if kind in ("tfidf", "static"):
         # Logistic regression does not depend on the seed.
         seeds = seeds[:1]
-    if kind == "bigru" and own.get("vectors"):
+    if kind in NETWORKS and own.get("vectors") not in (None, "word2vec"):
         own["dim"] = _dimension(own)
     merged = _merged(kind, own, options.common, flags.common)
     merged = _checked(kind, merged, source)
@@ -464,6 +475,22 @@ def _merged(
     return options
 
 
+def _check_start(kind: str, options: Mapping[str, Any]) -> None:
+    """Refuse a network whose pre-trained model is missing, of another kind, or of no use."""
+    if kind not in ("elmo", "ulmfit"):
+        if options["model"] is not None:
+            raise ConfigError(f"model is of elmo and ulmfit; {kind} has no pre-trained model.")
+        return
+    if options["model"] is None:
+        raise ConfigError(
+            f'it needs model = "FOLDER"; make it with: filbert pretrain {kind}-small --corpus FILE '
+            "--out FOLDER"
+        )
+    from filbert.lineage.pretraining import load
+
+    load(Path(options["model"]), kind)
+
+
 def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> dict[str, Any]:
     """Refuse options that no training accepts, and files and models that cannot be read.
 
@@ -472,8 +499,11 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
     """
     if kind not in TRAINED:
         options = flat(from_flat(KINDS[kind], options))
-        if options.get("vectors") is not None and not Path(options["vectors"]).is_file():
-            raise InputError(f"vectors: there is no file {options['vectors']}.")
+        vectors = options.get("vectors")
+        if vectors not in (None, "word2vec") and not Path(vectors).is_file():
+            raise InputError(f"vectors: there is no file {vectors}.")
+        if kind in NETWORKS:
+            _check_start(kind, options)
         if kind == "static" and options["vectors"] is None:
             from filbert.checkpoints.opening import find_model
 

@@ -1,0 +1,216 @@
+"""Trains the networks before BERT as classifiers of texts, and predicts with them.
+
+S texts in a batch, T words of the longest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.errors import RunError
+from filbert.lineage.elmo import Elmo, ScalarMix, characters
+from filbert.lineage.networks import Recurrent, WordNetwork
+from filbert.lineage.pretraining import load
+from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
+from filbert.lineage.words import split_words
+from filbert.tasks.base import Prediction, Task, task_to_dict
+from filbert.train.linear import dev_score, joined
+
+if TYPE_CHECKING:
+    from filbert.text.clean import Cleaning
+
+_BATCH = 256  # rows per batch in prediction
+
+
+class TextNetwork(Protocol):
+    """A module that classifies texts."""
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        """Return what `forward` reads of each text; its length is the number of words."""
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return groups of parameters, each with a rate of its own."""
+
+    def rates(self, done: float) -> list[float]:
+        """Return each group's share of the learning rate after a part `done` of the training."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the folder of the classifier keeps apart from tensors."""
+
+
+class ElmoClassifier(nn.Module):
+    """A bidirectional GRU over a trained mix of a pre-trained ELMo's layers, which stay fixed."""
+
+    def __init__(self, elmo: Elmo, num_labels: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.elmo = elmo.requires_grad_(False)
+        self.max_length = options["max_length"]
+        self.mix = ScalarMix(elmo.config.layers + 1)
+        sizes = (2 * elmo.config.width, options["hidden"], num_labels, options["dropout"])
+        self.network = Recurrent("bigru", *sizes)
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        """Return the character ids of each text's words, begin and end of the text included."""
+        return [characters(split_words(text)[: self.max_length]) for text in texts]
+
+    def forward(self, rows: Sequence[np.ndarray]) -> Tensor:
+        """Return logits, (S, labels), of encoded texts."""
+        lengths_S = torch.tensor([len(row) for row in rows])
+        ids_STC = nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True)
+        with torch.no_grad():
+            layers = self.elmo(ids_STC, lengths_S)
+        return self.network(self.mix(layers), lengths_S)  # type: ignore[no-any-return]
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return the parameters of mix, GRU and output."""
+        return [[*self.mix.parameters(), *self.network.parameters()]]
+
+    def rates(self, done: float) -> list[float]:
+        """Return the share of the learning rate."""
+        return [1.0]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the folder of the classifier keeps apart from tensors."""
+        return {"config": vars(self.elmo.config)}
+
+
+def new_network(
+    kind: str, texts: Sequence[str], num_labels: int, options: dict[str, Any], seed: int
+) -> Any:
+    """Create a network of a kind of `recipe.NETWORKS`; see `WordNetwork`."""
+    torch.manual_seed(seed)
+    if kind not in ("elmo", "ulmfit"):
+        return WordNetwork(kind, texts, num_labels, options, seed)
+    trunk, listed = load(Path(options["model"]), kind)
+    if isinstance(trunk, AwdLstm):
+        return UlmfitClassifier(trunk, listed, num_labels, options["max_length"])
+    return ElmoClassifier(trunk, num_labels, options)
+
+
+@dataclass(frozen=True)
+class NetworkClassifier:
+    """A trained classifier."""
+
+    kind: str
+    task: Task
+    network: Any
+    options: dict[str, Any]
+    cleaning: Cleaning | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters, word vectors included."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Return predictions in the shape of all tasks, in order."""
+        return self.task.decode(*self.outputs(rows))
+
+    def save(self, folder: Path) -> None:
+        """Write KIND.json and KIND.safetensors."""
+        from safetensors.torch import save_file
+
+        cleaning = None if self.cleaning is None else self.cleaning.names
+        facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self.network.state_dict(), folder / f"{self.kind}.safetensors")
+        text = json.dumps(facts | self.network.facts())
+        (folder / f"{self.kind}.json").write_text(text + "\n", encoding="utf-8")
+
+    @torch.inference_mode()
+    def outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:
+        """Return logits, float64 (C,) each, and examples that hold the number of words read."""
+        texts = [joined(row, self.cleaning) for row in rows]
+        encoded, limit = self.network.encode(texts), self.options["max_length"]
+        logits: list[Any] = [None] * len(encoded)
+        order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))
+        for start in range(0, len(order), _BATCH):
+            part = order[start : start + _BATCH]
+            batch = self.network([encoded[row] for row in part]).double()
+            for row, row_logits in zip(part, batch, strict=True):
+                logits[row] = row_logits
+        # The examples only carry how many words a text has and how many were read.
+        counts = [len(split_words(text)) for text in texts]
+        read = [np.zeros(min(max(count, 1), limit)) for count in counts]
+        return logits, [Example(at, read[at], read[at], n) for at, n in enumerate(counts)]
+
+
+def fit_network(
+    kind: str,
+    task: Task,
+    options: dict[str, Any],
+    *,
+    train: tuple[Sequence[str], Sequence[Row]],
+    dev: Sequence[Row],
+    seed: int,
+    cleaning: Cleaning | None = None,
+    started: float | None = None,
+) -> tuple[NetworkClassifier, float]:
+    """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
+
+    Args:
+        kind: A key of `recipe.NETWORKS`.
+        task: Fitted to the training rows.
+        options: Those of `recipe.NetworkOptions`.
+        train: Cleaned texts and their labelled rows.
+        dev: Labelled rows.
+        seed: Of weights, order and dropout.
+        cleaning: Of the texts that are predicted.
+        started: Value of time.perf_counter() before training was prepared; by default now.
+
+    Returns:
+        The classifier, and the seconds of its training without the evaluations on dev.
+    """
+    started = time.perf_counter() if started is None else started
+    texts, rows = train
+    network = new_network(kind, texts, task.spec.num_labels or 0, options, seed)
+    encoded = network.encode(texts)
+    gold = torch.tensor([task.gold(row) for row in rows])
+    adam = torch.optim.Adam([{"params": group} for group in network.groups()])
+    size = options["batch_size"]
+    per_epoch = math.ceil(len(encoded) / size)
+    num_steps = options["steps"] or max(1, round(options["epochs"] * per_epoch))
+    wanted = [task.gold(row) for row in dev]
+    model = NetworkClassifier(kind, task, network, options, cleaning)
+    best: tuple[float, dict[str, Any]] | None = None
+    seconds, started = time.perf_counter() - started, time.perf_counter()
+    draw, order = np.random.default_rng(seed), list[int]()
+    for step in range(1, num_steps + 1):
+        order = order or draw.permutation(len(encoded)).tolist()
+        # Not a single row, which has no deviation to be normalised by.
+        end = size if len(order) != size + 1 else size + 1
+        part, order = order[:end], order[end:]
+        network.train()
+        for group, share in zip(adam.param_groups, network.rates(step / num_steps), strict=True):
+            group["lr"] = share * options["lr"]
+        loss = F.cross_entropy(network([encoded[row] for row in part]), gold[part])
+        if not loss.isfinite():
+            raise RunError(f"The loss is {loss.item()} at step {step}; take a smaller lr.")
+        adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        if step % min(num_steps, per_epoch) and step < num_steps:
+            continue
+        seconds += time.perf_counter() - started
+        network.eval()
+        value = dev_score(task, wanted, model.predict_rows(dev))
+        if best is None or value > best[0]:
+            best = (value, deepcopy(network.state_dict()))
+        started = time.perf_counter()
+    assert best is not None
+    network.load_state_dict(best[1])
+    return replace(model, task=task.calibrate(wanted, *model.outputs(dev))), seconds

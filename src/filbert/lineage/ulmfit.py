@@ -1,0 +1,162 @@
+"""ULMFiT: the AWD-LSTM language model, and its fine-tuning as a classifier.
+
+S texts in a batch, T words of the longest, E width of the word vectors, V words.
+
+Sources: Merity et al. 2018 (AWD-LSTM), sections 2 to 4; Howard and Ruder 2018 (ULMFiT).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from filbert.lineage import words as reading
+
+State = list[tuple[Tensor, Tensor]]
+
+# Howard and Ruder 2018, sections 3.2 and 3.3: each lower layer learns 2.6 times slower; the rate
+# rises in the first tenth of the steps, and its lowest value is a 32nd of the highest.
+_SLOWER, _RISE, _LOWEST = 2.6, 0.1, 1 / 32
+_HEAD_WIDTH = 50
+
+
+@dataclass(frozen=True)
+class AwdLstmConfig:
+    """The sizes of the language model; the defaults are those of `ulmfit-small`.
+
+    Attributes:
+        vocab_size: V.
+        width: E, of the word vectors and of the last layer's states.
+        cells: Of the other layers.
+        layers: LSTM layers.
+        dropout: Factor of the paper's rates.
+    """
+
+    vocab_size: int
+    width: int = 128
+    cells: int = 384
+    layers: int = 3
+    dropout: float = 0.5
+
+
+def locked_dropout(values_STE: Tensor, rate: float, training: bool) -> Tensor:
+    """Drop the same elements at all words of a text: Merity et al. 2018, section 4.2."""
+    if not training:
+        return values_STE
+    kept = torch.ones_like(values_STE[:, :1])
+    return values_STE * F.dropout(kept, rate)
+
+
+class AwdLstm(nn.Module):
+    """LSTM layers with dropout on their recurrent weights, and an output that shares the table."""
+
+    def __init__(self, config: AwdLstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.table = nn.Embedding(config.vocab_size, config.width, reading.PADDING)
+        nn.init.uniform_(self.table.weight, -0.1, 0.1)
+        widths = [config.width, *[config.cells] * (config.layers - 1), config.width]
+        self.layers = nn.ModuleList(
+            nn.LSTM(left, right, batch_first=True)
+            for left, right in zip(widths, widths[1:], strict=False)
+        )
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def words(self, ids_ST: Tensor) -> Tensor:
+        """Return the vectors of words; in training a tenth of the words is dropped everywhere."""
+        weight, factor = self.table.weight, self.config.dropout
+        if self.training:
+            weight = weight * F.dropout(torch.ones_like(weight[:, :1]), 0.1 * factor)
+        return locked_dropout(F.embedding(ids_ST, weight), 0.4 * factor, self.training)
+
+    def forward(self, ids_ST: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Return the last layer's states, (S, T, E), and the state after the last word."""
+        values, after = self.words(ids_ST), []
+        for at, layer in enumerate(self.layers):
+            assert isinstance(layer, nn.LSTM)
+            if state is None:
+                zeros = values.new_zeros((1, len(values), layer.hidden_size))
+                before = (zeros, zeros)
+            else:
+                before = state[at]
+            # Section 2: recurrent weights are dropped once for all words.
+            recurrent = F.dropout(
+                cast("Tensor", layer.weight_hh_l0), 0.5 * self.config.dropout, self.training
+            )
+            weights = [layer.weight_ih_l0, recurrent, layer.bias_ih_l0, layer.bias_hh_l0]
+            lstm: Any = torch.lstm
+            values, *last = lstm(values, before, weights, True, 1, 0.0, self.training, False, True)
+            after.append((last[0].detach(), last[1].detach()))
+            rate = 0.4 if at + 1 == len(self.layers) else 0.25
+            values = locked_dropout(values, rate * self.config.dropout, self.training)
+        return values, after
+
+    def logits(self, states_STE: Tensor) -> Tensor:
+        """Return scores of the next word, (S, T, V); the table is shared: section 4.4."""
+        return F.linear(states_STE, self.table.weight, self.bias)
+
+
+class UlmfitClassifier(nn.Module):
+    """A classifier over the last, the largest and the mean state: ULMFiT, section 3.3.
+
+    Args:
+        language_model: Pre-trained.
+        listed: Its words in the order of the table.
+        num_labels: Outputs.
+        max_length: Words of a text that are read.
+    """
+
+    def __init__(
+        self, language_model: AwdLstm, listed: Sequence[str], num_labels: int, max_length: int
+    ) -> None:
+        super().__init__()
+        self.trunk, self.listed = copy.deepcopy(language_model), list(listed)
+        self.rows = {word: at for at, word in enumerate(self.listed)}
+        self.max_length = max_length
+        width = language_model.config.width
+        self.head = nn.Sequential(
+            nn.BatchNorm1d(3 * width), nn.Dropout(0.2), nn.Linear(3 * width, _HEAD_WIDTH),
+            nn.ReLU(), nn.BatchNorm1d(_HEAD_WIDTH), nn.Dropout(0.1),
+            nn.Linear(_HEAD_WIDTH, num_labels),
+        )  # fmt: skip
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text's words."""
+        return reading.encode(texts, self.rows, self.max_length)
+
+    def forward(self, rows: Sequence[list[int]]) -> Tensor:
+        """Return logits, (S, labels), of encoded texts."""
+        ids_ST, lengths_S = reading.padded(rows)
+        states_STE, _ = self.trunk(ids_ST)
+        is_padding = (torch.arange(ids_ST.shape[1]) >= lengths_S[:, None])[..., None]
+        last = states_STE[torch.arange(len(rows)), lengths_S - 1]
+        mean = states_STE.masked_fill(is_padding, 0).sum(1) / lengths_S[:, None]
+        largest = states_STE.masked_fill(is_padding, float("-inf")).amax(1)
+        return self.head(torch.cat((last, largest, mean), -1))  # type: ignore[no-any-return]
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return the head's parameters, those of each layer from the last, and the table."""
+        layers = [list(layer.parameters()) for layer in reversed(self.trunk.layers)]
+        return [list(self.head.parameters()), *layers, list(self.trunk.table.parameters())]
+
+    def rates(self, done: float) -> list[float]:
+        """Return each group's share of the rate after a part `done` of the training.
+
+        Slanted triangular and lower for lower layers; one more group learns in each of as many
+        equal parts of the first half (gradual unfreezing).
+        """
+        count = len(self.trunk.layers) + 2
+        slope = done / _RISE if done < _RISE else (1 - done) / (1 - _RISE)
+        height = _LOWEST + (1 - _LOWEST) * slope
+        learning = 1 + int(2 * done * count)
+        return [height / _SLOWER**at if at < learning else 0.0 for at in range(count)]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the folder of the classifier keeps apart from tensors."""
+        return {"words": self.listed, "config": vars(self.trunk.config)}
