@@ -12,7 +12,7 @@ import filbert
 from filbert.cli.main import run
 from filbert.errors import FilbertError
 from filbert.lineage.elmo import Elmo, ElmoConfig, ScalarMix, characters, read_allennlp
-from filbert.lineage.pretraining import load
+from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, UlmfitClassifier, locked_dropout
 
 SIZES = {"dim": 7, "projection_dim": 3, "n_layers": 2, "cell_clip": 0.4, "proj_clip": 0.4}

@@ -35,6 +35,7 @@ from filbert.errors import FilbertError
 from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
 from filbert.lineage.classifier import fit_network
+from filbert.model.cpu import float32_by_onednn
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
@@ -306,7 +307,8 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     }  # fmt: skip
     fitted: Any
     if run.kind in NETWORKS:
-        fitted, seconds = fit_network(run.kind, task, chosen, seed=run.seed, **given)
+        with float32_by_onednn(chosen["model"] is not None):
+            fitted, seconds = fit_network(run.kind, task, chosen, seed=run.seed, **given)
     else:
         features: FeatureExtractor
         if run.kind == "tfidf":

@@ -486,7 +486,7 @@ def _check_start(kind: str, options: Mapping[str, Any]) -> None:
             f'it needs model = "FOLDER"; make it with: filbert pretrain {kind}-small --corpus FILE '
             "--out FOLDER"
         )
-    from filbert.lineage.pretraining import load
+    from filbert.lineage.stored import load
 
     load(Path(options["model"]), kind)
 

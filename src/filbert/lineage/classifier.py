@@ -24,7 +24,8 @@ from filbert.data.records import Row
 from filbert.errors import RunError
 from filbert.lineage.elmo import Elmo, ScalarMix, characters
 from filbert.lineage.networks import Recurrent, WordNetwork
-from filbert.lineage.pretraining import load
+from filbert.lineage.pretraining import adapt
+from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
 from filbert.lineage.words import split_words
 from filbert.tasks.base import Prediction, Task, task_to_dict
@@ -97,6 +98,7 @@ def new_network(
         return WordNetwork(kind, texts, num_labels, options, seed)
     trunk, listed = load(Path(options["model"]), kind)
     if isinstance(trunk, AwdLstm):
+        adapt(trunk, texts, listed, options)
         return UlmfitClassifier(trunk, listed, num_labels, options["max_length"])
     return ElmoClassifier(trunk, num_labels, options)
 
@@ -127,7 +129,9 @@ class NetworkClassifier:
         cleaning = None if self.cleaning is None else self.cleaning.names
         facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.network.state_dict(), folder / f"{self.kind}.safetensors")
+        tensors = self.network.state_dict()
+        tensors = {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
+        save_file(tensors, folder / f"{self.kind}.safetensors")
         text = json.dumps(facts | self.network.facts())
         (folder / f"{self.kind}.json").write_text(text + "\n", encoding="utf-8")
 
@@ -191,8 +195,8 @@ def fit_network(
     draw, order = np.random.default_rng(seed), list[int]()
     for step in range(1, num_steps + 1):
         order = order or draw.permutation(len(encoded)).tolist()
-        # Not a single row, which has no deviation to be normalised by.
-        end = size if len(order) != size + 1 else size + 1
+        # ULMFiT normalises over a batch: its last one must not be a single row.
+        end = size + (kind == "ulmfit" and len(order) == size + 1)
         part, order = order[:end], order[end:]
         network.train()
         for group, share in zip(adam.param_groups, network.rates(step / num_steps), strict=True):

@@ -38,7 +38,8 @@ class Recurrent(nn.Module):
         super().__init__()
         self.dropout, both = dropout, kind == "bigru"
         layer = nn.GRU if both else nn.LSTM
-        self.rnn = layer(width, hidden, batch_first=True, bidirectional=both)
+        self.name = "gru" if both else "lstm"  # in saved files
+        self.add_module(self.name, layer(width, hidden, batch_first=True, bidirectional=both))
         self.out = nn.Linear((4 if both else 2) * hidden, num_labels)
 
     def forward(self, vectors_STE: Tensor, lengths_S: Tensor) -> Tensor:
@@ -47,7 +48,8 @@ class Recurrent(nn.Module):
         packed = pack_padded_sequence(
             vectors_STE, lengths_S, batch_first=True, enforce_sorted=False
         )
-        states_STH, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        layer = self.get_submodule(self.name)
+        states_STH, _ = pad_packed_sequence(layer(packed)[0], batch_first=True)
         padding_ST1 = (torch.arange(states_STH.shape[1]) >= lengths_S[:, None])[..., None]
         mean = states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None]
         text = torch.cat([mean, states_STH.masked_fill(padding_ST1, -math.inf).amax(1)], -1)
@@ -101,7 +103,8 @@ class WordNetwork(nn.Module):
         self.rows = {word: at for at, word in enumerate(self.listed)}
         self.max_length = options["max_length"]
         table = reading.word_table(self.listed, texts, options, seed)
-        self.words = nn.Embedding(len(table), table.shape[1], _weight=table)
+        self.words = nn.Embedding(*table.shape)
+        self.words.weight.data.copy_(table)
         sizes = (table.shape[1], options["hidden"], num_labels, options["dropout"])
         self.network = Convolutional(*sizes) if kind == "cnn" else Recurrent(kind, *sizes)
 

@@ -8,93 +8,57 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.data.documents import read_documents
-from filbert.errors import ConfigError, FormatError, InputError
-from filbert.files import check_target, read_json, replace_folder, write_json
+from filbert.errors import ConfigError, InputError
+from filbert.files import check_target, replace_folder, write_json
+from filbert.lineage import stored
 from filbert.lineage import words as reading
-from filbert.lineage.elmo import Elmo, ElmoConfig, characters, read_allennlp
-from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig
+from filbert.lineage.elmo import Elmo, ElmoConfig
+from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, slanted_rates
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.log import RunLog
 from filbert.train.options import flat
 from filbert.train.pretrain_options import PretrainOptions
 
 VOCABULARY, MIN_COUNT = 10_000, 2
-# Words of a row of a batch.
+# reading.RunningText of a row of a batch.
 LENGTH = 32
 # Share of the text's end that is measured and not trained on; at most so many words.
 _HELD_OUT, _MOST_HELD_OUT = 0.05, 50_000
-_FACTS, _TENSORS = "lineage.json", "model.safetensors"
-_CLIP = 1.0
+_CLIP, _BETAS = 1.0, (0.9, 0.99)
 _READ = (
-    "objective", "corpus", "hidden_size", "intermediate_size", "num_hidden_layers", "dropout",
-    "batch_size", "lr", "warmup", "epochs", "steps", "time", "out", "overwrite", "seed",
+    "objective", "corpus", "hidden_size", "intermediate_size", "num_hidden_layers", "batch_size",
+    "lr", "warmup", "epochs", "steps", "time", "out", "overwrite", "seed",
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Words:
-    """The words of a text in order, and what they are.
-
-    Attributes:
-        listed: The vocabulary, in lower case.
-        ids: Of each word in the vocabulary, int64 (N,).
-        forms: All different words as written.
-        places: Of each word among them, int64 (N,).
-    """
-
-    listed: list[str]
-    ids: Tensor
-    forms: list[str]
-    places: Tensor
-
-    @classmethod
-    def read(cls, paths: Sequence[str]) -> Words:
-        """Read the words of text files."""
-        texts = ["\n".join(lines) for lines in read_documents(paths)]
-        listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
-        written = [word for text in texts for word in reading.split_words(text)]
-        rows = {word: at for at, word in enumerate(listed)}
-        ids = torch.tensor([rows.get(word.lower(), reading.UNKNOWN) for word in written])
-        forms = sorted(set(written))
-        at = {word: row for row, word in enumerate(forms)}
-        return cls(listed, ids, forms, torch.tensor([at[word] for word in written]))
-
-    def part(self, words: slice) -> Words:
-        """Return some of the words."""
-        return replace(self, ids=self.ids[words], places=self.places[words])
-
-    @cached_property
-    def letters(self) -> Tensor:
-        """Character ids of the different words, int64 (forms, C)."""
-        return torch.from_numpy(np.stack([characters([form])[1] for form in self.forms]))
-
-
 class ElmoPretraining(nn.Module):
-    """ELMo with one output for both directions, which scores the word after and the word before."""
+    """ELMo with one output for both directions, which scores the word after and the word before.
+
+    Rare words are scored by narrower outputs, in a thirteenth of the time (the authors sample).
+    """
 
     def __init__(self, elmo: Elmo, vocab_size: int) -> None:
         super().__init__()
-        self.elmo, self.out = elmo, nn.Linear(elmo.config.width, vocab_size)
+        cutoffs = sorted({1 + vocab_size // 10, 1 + vocab_size // 3})
+        self.elmo = elmo
+        self.out = nn.AdaptiveLogSoftmaxWithLoss(elmo.config.width, vocab_size, cutoffs, 2.0)
 
-    def loss(self, letters_STC: Tensor, ids_ST: Tensor) -> Tensor:
-        """Return the mean of both directions' cross-entropies: Peters et al. 2018, section 3.1."""
+    def losses(self, letters_STC: Tensor, ids_ST: Tensor) -> Tensor:
+        """Return the cross-entropies of words after and words before, (2,): section 3.1."""
         lengths_S = torch.full((len(ids_ST),), ids_ST.shape[1])
         ahead, behind = self.elmo(letters_STC, lengths_S)[-1].chunk(2, -1)
-        after = F.cross_entropy(self.out(ahead[:, :-1]).mT, ids_ST[:, 1:])
-        before = F.cross_entropy(self.out(behind[:, 1:]).mT, ids_ST[:, :-1])
-        return (after + before) / 2
+        after = self.out(ahead[:, :-1].flatten(0, 1), ids_ST[:, 1:].flatten())
+        before = self.out(behind[:, 1:].flatten(0, 1), ids_ST[:, :-1].flatten())
+        return torch.stack((after.loss, before.loss))
 
 
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
@@ -114,9 +78,11 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         if given[name] != usual[name]:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     marker = check_target(
-        out, Path(given["corpus"][0]), overwrite=options.run.overwrite, markers=(_FACTS,)
+        out, Path(given["corpus"][0]), overwrite=options.run.overwrite, markers=(stored.FACTS,)
     )
-    text = Words.read(given["corpus"])
+    texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]
+    listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
+    text = reading.RunningText.of(texts, listed)
     count = len(text.ids)
     held = min(_MOST_HELD_OUT, int(count * _HELD_OUT))
     if _steps(held, 1) < 1 or _steps(count - held, given["batch_size"]) < 1:
@@ -125,7 +91,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
             "a held-out part. Give more text, or a smaller --batch-size."
         )
     torch.manual_seed(options.run.seed)
-    model = _new_model(options, text.listed)
+    model = _new_model(options, listed)
     with replace_folder(out, marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
@@ -135,10 +101,11 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
             "steps": steps,
             "seconds": time.monotonic() - begun,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "words": {"train": count - held, "dev": held, "vocabulary": len(text.listed)},
+            "words": {"train": count - held, "dev": held, "vocabulary": len(listed)},
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
-        save(model, text.listed, folder)
+        kept = model.elmo if isinstance(model, ElmoPretraining) else model
+        stored.save(kept, listed, folder)
         write_json(folder / "run.json", facts)
     return facts
 
@@ -157,9 +124,9 @@ def _new_model(options: PretrainOptions, listed: list[str]) -> ElmoPretraining |
 
 
 def _losses(
-    model: ElmoPretraining | AwdLstm, text: Words, size: int
+    model: ElmoPretraining | AwdLstm, text: reading.RunningText, size: int
 ) -> Iterator[tuple[Tensor, int]]:
-    """Yield the mean loss of each batch and its number of predictions.
+    """Yield the mean losses of each batch, one a direction, and their number of predictions.
 
     A row of a batch continues that row of the last batch, so that a state can go on.
     """
@@ -171,35 +138,47 @@ def _losses(
     for first in range(0, steps * LENGTH, LENGTH):
         part = slice(first, first + LENGTH)
         if isinstance(model, ElmoPretraining):
-            loss = model.loss(text.letters[places[:, part]], ids[:, part])
-            yield loss, size * 2 * (LENGTH - 1)
+            yield model.losses(text.letters[places[:, part]], ids[:, part]), size * (LENGTH - 1)
         else:
             states, state = model(ids[:, part], state)
             after = ids[:, first + 1 : first + LENGTH + 1]
-            yield F.cross_entropy(model.logits(states).mT, after), size * LENGTH
+            loss = F.cross_entropy(model.logits(states).flatten(0, 1), after.flatten())
+            yield loss[None], size * LENGTH
+
+
+def _repeated(
+    model: ElmoPretraining | AwdLstm, text: reading.RunningText, size: int
+) -> Iterator[tuple[Tensor, int]]:
+    return chain.from_iterable(_losses(model, text, size) for _ in repeat(None))
 
 
 def _steps(num_words: int, size: int) -> int:
     return (num_words // size - 1) // LENGTH
 
 
+def _num_rows(num_words: int, most: int) -> int:
+    """Return how many rows of at least one step few words are divided into."""
+    return max(1, min(most, num_words // (2 * LENGTH)))
+
+
 def _train(
-    model: ElmoPretraining | AwdLstm, text: Words, options: PretrainOptions, log: RunLog
+    model: ElmoPretraining | AwdLstm,
+    text: reading.RunningText,
+    options: PretrainOptions,
+    log: RunLog,
 ) -> int:
     """Train with Adam, a warm-up and a linear fall, and return the number of steps."""
     chosen, begun = options.train, time.monotonic()
     size, seconds = chosen.batch_size or 32, chosen.time_seconds
     steps = chosen.steps or max(1, round(_steps(len(text.ids), size) * (chosen.epochs or 1)))
-    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.99))
+    adam = torch.optim.Adam(model.parameters(), betas=_BETAS)
     log.start(seconds or steps, in_seconds=seconds is not None)
     model.train()
-    step, done, losses = 0, 0.0, _losses(model, text, size)
+    step, done, batches = 0, 0.0, _repeated(model, text, size)
     while done < 1:
         step, before = step + 1, time.monotonic()
-        if (found := next(losses, None)) is None:
-            losses = _losses(model, text, size)
-            found = next(losses)
-        loss, count = found
+        losses, count = next(batches)
+        loss = losses.mean()
         rate = (chosen.lr or 1e-3) * min(done / chosen.warmup if chosen.warmup else 1.0, 1 - done)
         adam.param_groups[0]["lr"] = rate
         loss.backward()  # type: ignore[no-untyped-call]
@@ -214,51 +193,40 @@ def _train(
     return step
 
 
-@torch.inference_mode()
-def _measure(model: ElmoPretraining | AwdLstm, text: Words) -> dict[str, float]:
-    """Return loss and perplexity of held-out text."""
-    model.eval()
-    losses = [(float(loss), count) for loss, count in _losses(model, text, 1)]
-    loss = sum(one * count for one, count in losses) / sum(count for _, count in losses)
-    return {"loss": loss, "perplexity": math.exp(loss)}
+def adapt(model: AwdLstm, texts: Sequence[str], listed: list[str], options: dict[str, Any]) -> None:
+    """Train a language model on the texts of a task: Howard and Ruder 2018, section 3.2.
 
-
-def save(model: ElmoPretraining | AwdLstm, listed: list[str], folder: Path) -> None:
-    """Write the folder; of ELMo without the output, which only pre-training needs."""
-    kept = model.elmo if isinstance(model, ElmoPretraining) else model
-    kind = "elmo" if isinstance(kept, Elmo) else "ulmfit"
-    facts = {"kind": kind, "config": asdict(kept.config)}
-    facts |= {} if kind == "elmo" else {"words": listed}
-    write_json(folder / _FACTS, facts)
-    save_file(kept.state_dict(), folder / _TENSORS)
-
-
-def load(folder: Path, kind: str) -> tuple[Elmo | AwdLstm, list[str]]:
-    """Read a pre-trained model and its words; of ELMo also AllenNLP's weights, *.hdf5 and *.json.
-
-    Raises:
-        InputError, FormatError: The folder is missing, of the other kind or damaged.
+    Args:
+        model: Pre-trained.
+        texts: Of the training rows.
+        listed: The words of the model's table.
+        options: Those of `recipe.NetworkOptions`: batch_size, epochs, lr.
     """
-    published = sorted(folder.glob("*.hdf5"))
-    if kind == "elmo" and published:
-        options = sorted(folder.glob("*options.json"))
-        if not options:
-            raise InputError(f"{folder} has no options.json next to {published[0].name}.")
-        return read_allennlp(published[0], read_json(options[0])), []
-    if not (folder / _FACTS).is_file():
-        recipe = f"{kind}-small"
-        raise InputError(
-            f"{folder} has no {_FACTS}. Make it with: filbert pretrain {recipe} --corpus FILE "
-            f"--out {folder}"
-        )
-    facts = read_json(folder / _FACTS)
-    if facts.get("kind") != kind:
-        raise FormatError(f"{folder} is of the kind {facts.get('kind')}, not {kind}.")
-    model: Elmo | AwdLstm
-    if kind == "elmo":
-        filters = tuple(tuple(pair) for pair in facts["config"].pop("filters"))
-        model = Elmo(ElmoConfig(**facts["config"], filters=filters))
-    else:
-        model = AwdLstm(AwdLstmConfig(**facts["config"]))
-    model.load_state_dict(load_file(folder / _TENSORS))
-    return model.eval(), facts.get("words", [])
+    text = reading.RunningText.of(texts, listed)
+    rows = _num_rows(len(text.ids), options["batch_size"])
+    steps = round(options["epochs"] * _steps(len(text.ids), rows))
+    adam = torch.optim.Adam([{"params": group} for group in model.groups()], betas=_BETAS)
+    model.train()
+    batches = _repeated(model, text, rows) if steps else iter(())
+    for step, (losses, _) in zip(range(1, steps + 1), batches, strict=False):
+        for group, share in zip(
+            adam.param_groups, slanted_rates(step / steps, len(adam.param_groups)), strict=True
+        ):
+            group["lr"] = share * options["lr"]
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+        adam.step()
+        adam.zero_grad()
+
+
+@torch.inference_mode()
+def _measure(model: ElmoPretraining | AwdLstm, text: reading.RunningText) -> dict[str, float]:
+    """Return loss and perplexity of held-out text, of ELMo also those of each direction."""
+    model.eval()
+    rows = _num_rows(len(text.ids), 16)
+    losses = torch.stack([loss for loss, _ in _losses(model, text, rows)]).mean(0)
+    named = {"loss": float(losses.mean())}
+    if len(losses) == 2:
+        named |= {"loss_forward": float(losses[0]), "loss_backward": float(losses[1])}
+    exact = {name.replace("loss", "perplexity"): math.exp(loss) for name, loss in named.items()}
+    return named | exact

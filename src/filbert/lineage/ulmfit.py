@@ -60,7 +60,8 @@ class AwdLstm(nn.Module):
         super().__init__()
         self.config = config
         self.table = nn.Embedding(config.vocab_size, config.width, reading.PADDING)
-        nn.init.uniform_(self.table.weight, -0.1, 0.1)
+        # Smaller ones leave three layers without a signal: the loss stays at that of word counts.
+        nn.init.normal_(self.table.weight, std=0.3)
         widths = [config.width, *[config.cells] * (config.layers - 1), config.width]
         self.layers = nn.ModuleList(
             nn.LSTM(left, right, batch_first=True)
@@ -97,9 +98,27 @@ class AwdLstm(nn.Module):
             values = locked_dropout(values, rate * self.config.dropout, self.training)
         return values, after
 
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return the parameters of each layer from the last, then those of the table."""
+        layers = [list(layer.parameters()) for layer in reversed(self.layers)]
+        return [*layers, [cast("nn.Parameter", self.table.weight), self.bias]]
+
     def logits(self, states_STE: Tensor) -> Tensor:
         """Return scores of the next word, (S, T, V); the table is shared: section 4.4."""
         return F.linear(states_STE, self.table.weight, self.bias)
+
+
+def slanted_rates(done: float, count: int) -> list[float]:
+    """Return the shares of the learning rate of `count` groups of layers, the last layer first.
+
+    They rise to 1 and fall after it, and are lower for lower layers.
+
+    Args:
+        done: Part of the training that is done, from 0 to 1.
+    """
+    slope = done / _RISE if done < _RISE else (1 - done) / (1 - _RISE)
+    height = _LOWEST + (1 - _LOWEST) * slope
+    return [height / _SLOWER**at for at in range(count)]
 
 
 class UlmfitClassifier(nn.Module):
@@ -142,20 +161,17 @@ class UlmfitClassifier(nn.Module):
 
     def groups(self) -> list[list[nn.Parameter]]:
         """Return the head's parameters, those of each layer from the last, and the table."""
-        layers = [list(layer.parameters()) for layer in reversed(self.trunk.layers)]
-        return [list(self.head.parameters()), *layers, list(self.trunk.table.parameters())]
+        return [list(self.head.parameters()), *self.trunk.groups()]
 
     def rates(self, done: float) -> list[float]:
-        """Return each group's share of the rate after a part `done` of the training.
+        """Return each group's share of the learning rate after a part `done` of the training.
 
-        Slanted triangular and lower for lower layers; one more group learns in each of as many
-        equal parts of the first half (gradual unfreezing).
+        In the first half one more group learns in each of as many parts (gradual unfreezing).
         """
         count = len(self.trunk.layers) + 2
-        slope = done / _RISE if done < _RISE else (1 - done) / (1 - _RISE)
-        height = _LOWEST + (1 - _LOWEST) * slope
         learning = 1 + int(2 * done * count)
-        return [height / _SLOWER**at if at < learning else 0.0 for at in range(count)]
+        rates = slanted_rates(done, count)
+        return [rate if at < learning else 0.0 for at, rate in enumerate(rates)]
 
     def facts(self) -> dict[str, Any]:
         """Return what the folder of the classifier keeps apart from tensors."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from filbert.data.word_vectors import WordVectors, read_vectors
 from filbert.errors import ConfigError
+from filbert.lineage.elmo import characters
 
 # Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
 # their own, and so are punctuation marks.
@@ -121,3 +124,37 @@ def padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
     """Return ids (S, T), padded at the end, and lengths (S,)."""
     lengths = torch.tensor([len(words) for words in ids])
     return pad_sequence([torch.tensor(words) for words in ids], batch_first=True), lengths
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """The words of a text in order.
+
+    Attributes:
+        ids: Of each word in a vocabulary, int64 (N,).
+        forms: All different words as written.
+        places: Of each word among them, int64 (N,).
+    """
+
+    ids: Tensor
+    forms: list[str]
+    places: Tensor
+
+    @classmethod
+    def of(cls, texts: Sequence[str], listed: list[str]) -> RunningText:
+        """Return the words of texts, end to end."""
+        written = [word for text in texts for word in split_words(text)]
+        rows = {word: at for at, word in enumerate(listed)}
+        ids = torch.tensor([rows.get(word.lower(), UNKNOWN) for word in written])
+        forms = sorted(set(written))
+        at = {word: row for row, word in enumerate(forms)}
+        return cls(ids, forms, torch.tensor([at[word] for word in written]))
+
+    def part(self, words: slice) -> RunningText:
+        """Return some of the words."""
+        return replace(self, ids=self.ids[words], places=self.places[words])
+
+    @cached_property
+    def letters(self) -> Tensor:
+        """Character ids of the different words, int64 (forms, C)."""
+        return torch.from_numpy(np.stack([characters([form])[1] for form in self.forms]))

@@ -1,0 +1,55 @@
+"""Folders of pre-trained models that contestants of a comparison start from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from filbert.errors import FormatError, InputError
+from filbert.files import read_json, write_json
+from filbert.lineage.elmo import Elmo, ElmoConfig, read_allennlp
+from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig
+
+FACTS, _TENSORS = "lineage.json", "model.safetensors"
+
+
+def save(model: Elmo | AwdLstm, listed: list[str], folder: Path) -> None:
+    """Write the folder; `listed` are the words of a language model's table."""
+    facts = {"kind": "ulmfit", "config": asdict(model.config), "words": listed}
+    if isinstance(model, Elmo):
+        facts = {"kind": "elmo", "config": asdict(model.config)}
+    write_json(folder / FACTS, facts)
+    save_file(model.state_dict(), folder / _TENSORS)
+
+
+def load(folder: Path, kind: str) -> tuple[Elmo | AwdLstm, list[str]]:
+    """Read a pre-trained model and its words; of ELMo also AllenNLP's weights, *.hdf5 and *.json.
+
+    Raises:
+        InputError, FormatError: The folder is missing, of the other kind or damaged.
+    """
+    published = sorted(folder.glob("*.hdf5"))
+    if kind == "elmo" and published:
+        options = sorted(folder.glob("*options.json"))
+        if not options:
+            raise InputError(f"{folder} has no options.json next to {published[0].name}.")
+        return read_allennlp(published[0], read_json(options[0])), []
+    if not (folder / FACTS).is_file():
+        recipe = f"{kind}-small"
+        raise InputError(
+            f"{folder} has no {FACTS}. Make it with: filbert pretrain {recipe} --corpus FILE "
+            f"--out {folder}"
+        )
+    facts = read_json(folder / FACTS)
+    if facts.get("kind") != kind:
+        raise FormatError(f"{folder} is of the kind {facts.get('kind')}, not {kind}.")
+    model: Elmo | AwdLstm
+    if kind == "elmo":
+        filters = tuple(tuple(pair) for pair in facts["config"].pop("filters"))
+        model = Elmo(ElmoConfig(**facts["config"], filters=filters))
+    else:
+        model = AwdLstm(AwdLstmConfig(**facts["config"]))
+    model.load_state_dict(load_file(folder / _TENSORS))
+    return model.eval(), facts.get("words", [])
