@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,21 +182,37 @@ def fit_network(
     started = time.perf_counter() if started is None else started
     texts, rows = train
     network = new_network(kind, texts, task.spec.num_labels or 0, options, seed)
-    encoded = network.encode(texts)
     gold = torch.tensor([task.gold(row) for row in rows])
+    wanted = [task.gold(row) for row in dev]
+    model = NetworkClassifier(kind, task, network, options, cleaning)
+    best: tuple[float, dict[str, Any]] | None = None
+    seconds = 0.0
+    for _ in _epochs(model, network.encode(texts), gold, seed):
+        seconds += time.perf_counter() - started
+        network.eval()
+        value = dev_score(task, wanted, model.predict_rows(dev))
+        if best is None or value > best[0]:
+            best = (value, deepcopy(network.state_dict()))
+        started = time.perf_counter()
+    assert best is not None
+    network.load_state_dict(best[1])
+    return replace(model, task=task.calibrate(wanted, *model.outputs(dev))), seconds
+
+
+def _epochs(
+    model: NetworkClassifier, encoded: Sequence[Any], gold: Tensor, seed: int
+) -> Iterator[None]:
+    """Train, and give the turn after each epoch and at the end."""
+    network, options = model.network, model.options
     adam = torch.optim.Adam([{"params": group} for group in network.groups()])
     size = options["batch_size"]
     per_epoch = math.ceil(len(encoded) / size)
     num_steps = options["steps"] or max(1, round(options["epochs"] * per_epoch))
-    wanted = [task.gold(row) for row in dev]
-    model = NetworkClassifier(kind, task, network, options, cleaning)
-    best: tuple[float, dict[str, Any]] | None = None
-    seconds, started = time.perf_counter() - started, time.perf_counter()
     draw, order = np.random.default_rng(seed), list[int]()
     for step in range(1, num_steps + 1):
         order = order or draw.permutation(len(encoded)).tolist()
         # ULMFiT normalises over a batch: its last one must not be a single row.
-        end = size + (kind == "ulmfit" and len(order) == size + 1)
+        end = size + (model.kind == "ulmfit" and len(order) == size + 1)
         part, order = order[:end], order[end:]
         network.train()
         for group, share in zip(adam.param_groups, network.rates(step / num_steps), strict=True):
@@ -207,14 +223,5 @@ def fit_network(
         adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         adam.step()
-        if step % min(num_steps, per_epoch) and step < num_steps:
-            continue
-        seconds += time.perf_counter() - started
-        network.eval()
-        value = dev_score(task, wanted, model.predict_rows(dev))
-        if best is None or value > best[0]:
-            best = (value, deepcopy(network.state_dict()))
-        started = time.perf_counter()
-    assert best is not None
-    network.load_state_dict(best[1])
-    return replace(model, task=task.calibrate(wanted, *model.outputs(dev))), seconds
+        if step % min(num_steps, per_epoch) == 0 or step == num_steps:
+            yield

@@ -130,6 +130,10 @@ class Elmo(nn.Module):
         self.forwards, self.backwards = (
             nn.ModuleList(ProjectedLSTM(config) for _ in range(config.layers)) for _ in range(2)
         )
+        # Larger than torch's own, whose states are so small that learning begins slowly.
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Conv1d):
+                nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
 
     def forward(self, ids_STC: Tensor, lengths_S: Tensor) -> list[Tensor]:
         """Return the vectors of each layer, (S, T, 2 P): the forward half, then the backward half.
