@@ -180,19 +180,23 @@ def test_pretrained_models_become_contestants(films, tmp_path, capsys):
     text.write_text("\n\n".join(rows) * 6)
     data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
     study = data | {"positive": "pos", "resamples": 50, "contestants": {}}
-    for kind in ("elmo", "ulmfit"):
+    for kind, rate in (("elmo", "1e-4"), ("ulmfit", "0.01")):
         folder = tmp_path / kind
-        words = ["pretrain", f"{kind}-small", "--corpus", str(text), "--out", str(folder)]
-        sizes = "--hidden-size 12 --intermediate-size 16 --batch-size 4 --steps 30 --lr 0.01"
+        words = ["pretrain", f"{kind}-small", str(text), "--out", str(folder), "--lr", rate]
+        sizes = "--hidden-size 24 --intermediate-size 32 --batch-size 4 --steps 60 --num-hidden-layers 2"
         assert run([*words, *sizes.split(), "--json"]) == 0
-        metrics = json.loads(capsys.readouterr().out)
-        assert metrics["dev"]["perplexity"] == pytest.approx(np.exp(metrics["dev"]["loss"]))
+        dev = json.loads(capsys.readouterr().out)["dev"]
+        assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
+        if kind == "elmo":
+            both = [dev[f"loss_{direction}"] for direction in ("forward", "backward")]
+            assert dev["loss"] == pytest.approx(np.mean(both))
+            assert dev["perplexity_backward"] == pytest.approx(np.exp(both[1]))
         rows = (folder / "metrics.jsonl").read_text().splitlines()
         losses = [json.loads(row)["loss"] for row in rows]
-        assert len(losses) == 30
+        assert len(losses) == 60
         assert np.mean(losses[-5:]) < np.mean(losses[:5])
         study["contestants"][kind] = {
-            "kind": kind, "model": str(folder), "hidden": 6, "steps": 60, "lr": 0.02,
+            "kind": kind, "model": str(folder), "hidden": 16, "steps": 120, "lr": 0.02,
         }  # fmt: skip
     with pytest.raises(FilbertError, match="of the kind ulmfit, not elmo"):
         load(tmp_path / "ulmfit", "elmo")

@@ -50,7 +50,7 @@ class ElmoPretraining(nn.Module):
         super().__init__()
         cutoffs = sorted({1 + vocab_size // 10, 1 + vocab_size // 3})
         self.elmo = elmo
-        self.out = nn.AdaptiveLogSoftmaxWithLoss(elmo.config.width, vocab_size, cutoffs, 2.0)
+        self.out = nn.AdaptiveLogSoftmaxWithLoss(elmo.config.width, vocab_size, cutoffs, 2.0, True)
 
     def losses(self, letters_STC: Tensor, ids_ST: Tensor) -> Tensor:
         """Return the cross-entropies of words after and words before, (2,): section 3.1."""
