@@ -98,6 +98,7 @@ def new_network(
         return WordNetwork(kind, texts, num_labels, options, seed)
     trunk, listed = load(Path(options["model"]), kind)
     if isinstance(trunk, AwdLstm):
+        trunk.config = replace(trunk.config, dropout=options["dropout"])
         adapt(trunk, texts, listed, options)
         return UlmfitClassifier(trunk, listed, num_labels, options["max_length"])
     return ElmoClassifier(trunk, num_labels, options)

@@ -40,9 +40,9 @@ class AwdLstmConfig:
 
     vocab_size: int
     width: int = 128
-    cells: int = 384
+    cells: int = 256
     layers: int = 3
-    dropout: float = 0.5
+    dropout: float = 0.2
 
 
 def locked_dropout(values_STE: Tensor, rate: float, training: bool) -> Tensor:
