@@ -183,8 +183,8 @@ def test_pretrained_models_become_contestants(films, tmp_path, capsys):
     for kind, rate in (("elmo", "1e-4"), ("ulmfit", "0.01")):
         folder = tmp_path / kind
         words = ["pretrain", f"{kind}-small", str(text), "--out", str(folder), "--lr", rate]
-        sizes = "--hidden-size 24 --intermediate-size 32 --batch-size 4 --steps 60 --num-hidden-layers 2"
-        assert run([*words, *sizes.split(), "--json"]) == 0
+        sizes = "--num-hidden-layers 2 --hidden-size 24 --intermediate-size 32 --batch-size 4"
+        assert run([*words, *sizes.split(), "--steps", "60", "--json"]) == 0
         dev = json.loads(capsys.readouterr().out)["dev"]
         assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
         if kind == "elmo":

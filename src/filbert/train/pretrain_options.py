@@ -25,8 +25,8 @@ class ModelOptions:
     Attributes:
         name: folder, built-in name or Hub id to continue from; a new model when not given.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
-            model detects replaced tokens); translation, elmo and ulmfit are of the recipes transformer-small,
-            elmo-small and ulmfit-small.
+            model detects replaced tokens); translation, elmo and ulmfit are of the
+            recipes transformer-small, elmo-small and ulmfit-small.
         generator_share: width of ELECTRA's generator as a share of the model's.
         family: of a new model: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert,
             gte, neobert, eurobert, mpnet or deberta-v2.
