@@ -42,5 +42,5 @@ def test_an_id_that_the_vocabulary_does_not_have_is_named(tiny):
     for wrong in (34, -1):
         with pytest.raises(InputError, match=f"Token id {wrong} is not among"):
             tiny.encode_ids([5, wrong])
-    with pytest.raises(ConfigError, match="no room"):
+    with pytest.raises(ConfigError, match="too short"):
         tiny.encode_ids([5], max_length=1)

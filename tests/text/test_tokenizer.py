@@ -57,7 +57,7 @@ def test_a_pair_loses_tokens_as_in_googles_code_at_every_length(tiny):
 
 
 def test_a_limit_below_the_special_tokens_is_refused(tiny):
-    with pytest.raises(ConfigError, match="no room for the 3 special tokens"):
+    with pytest.raises(ConfigError, match="too short for the 3 special tokens"):
         tiny.encode([("the", "film")], max_length=2)
     assert len(tiny.encode(["the film"], max_length=2)[0].input_ids) == 2
 
