@@ -31,6 +31,7 @@ class FinetuneKeywords(TypedDict, total=False):
     reinit_layers: int
     new_head: bool
     lora: int | None
+    embeddings: PathLike | None
     data: Rows | None
     train: Rows | None
     dev: Rows | float | None
@@ -97,6 +98,7 @@ class PretrainKeywords(TypedDict, total=False):
     out: Required[PathLike]
     model: PathLike | None
     objective: str
+    embeddings: PathLike | None
     generator_share: float
     family: str
     num_hidden_layers: int | None
@@ -313,6 +315,7 @@ class LabelledFileKeywords(TypedDict, total=False):
 class CorpusKeywords(TypedDict, total=False):
     sentences: str
     text_column: str
+    text_pair_column: str | None
     text: str
 
 class ColumnNamesKeywords(TypedDict, total=False):

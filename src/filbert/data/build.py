@@ -109,7 +109,9 @@ def build_corpus(
         if "counts" not in done:
             tokenizer.save(folder / TOKENIZER)
             counts = Counter(dict.fromkeys(_READ, 0))
-            blocks = blocks_of(read_documents(paths, text_column=options.text_column), counts)
+            columns = (options.text_column, options.text_pair_column)
+            documents = read_documents(paths, text_column=columns[0], pair_column=columns[1])
+            blocks = blocks_of(documents, counts)
             # After a kill the text is read from its beginning.
             for _ in islice(blocks, _total(done["shards"], "blocks")):
                 pass
@@ -295,11 +297,13 @@ def _block_encoder(tokenizer: Path, *, by_rules: bool) -> Callable[[Block], Enco
 
     Args:
         tokenizer: Folder of the tokenizer.
-        by_rules: Whether lines are split into sentences; otherwise a line is a sentence.
+        by_rules: Whether lines are split into sentences; otherwise, and of symbols always, a line
+            is a sentence.
     """
     loaded = Tokenizer.load(tokenizer)
     loaded.backend.encode_special_tokens = True
     unknown, dtype = loaded.unk_id, token_type(loaded.vocab_size)
+    by_rules = by_rules and loaded.kind != "symbols"
 
     def encode(block: Block) -> EncodedBlock:
         if by_rules:

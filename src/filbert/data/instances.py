@@ -118,6 +118,29 @@ def pairs(
     return _as_plan(plan)
 
 
+def streams(sentences: Sentences, *, seed: int, version: int, max_tokens: int) -> np.ndarray:
+    """Return a pair for each document, in order: its two lines; arguments as for `pairs`.
+
+    Source: Sun et al. 2019 (VideoBERT), section 3.2: the streams are joined by a separator.
+
+    Raises:
+        InputError: A document has fewer or more lines.
+    """
+    for document in np.flatnonzero(np.diff(sentences.firsts) != 2)[:1].tolist():
+        raise InputError(
+            f"Document {document + 1} of the corpus does not have two lines with tokens, which "
+            "pair streams needs: build the corpus with --text-pair-column, or from text with two "
+            "lines a document and --sentences lines."
+        )
+    keys = keys_of(seed, version, np.arange(sentences.num_documents, dtype=np.uint64), use=PLANS)
+    rng, plan, borders = random.Random(), array("q"), sentences.borders.tolist()
+    for document, key in enumerate(keys.tolist()):
+        rng.seed(key)
+        first, middle, last = borders[2 * document : 2 * document + 3]
+        plan.extend((*_truncated([first, middle], [middle, last], max_tokens, rng), _NO_LABEL))
+    return _as_plan(plan)
+
+
 def pairs_of_document(
     sentences: Sentences,
     document: int,
@@ -235,11 +258,12 @@ class Instances:
         max_tokens = self.options.max_length - self.frame.size
         if self.options.pair == "none":
             return self.plan(0) if version else full_sentences(self.sentences, max_tokens)
+        draw = {"seed": self.seed, "version": version, "max_tokens": max_tokens}
+        if self.options.pair == "streams":
+            return streams(self.sentences, **draw)
         return pairs(
             self.sentences,
-            seed=self.seed,
-            version=version,
-            max_tokens=max_tokens,
+            **draw,
             short_rate=self.options.short_rate,
             swap=self.options.pair == "sop",
         )

@@ -22,7 +22,7 @@ from filbert.text.tokenizer import UNSPACED, Tokenizer
 
 # Options
 
-PAIRS = ("none", "nsp", "sop")
+PAIRS = ("none", "nsp", "sop", "streams")
 UNITS = ("token", "word", "ngram", "span")
 # Styles that draw a number of tokens in each row, without replacement.
 _BY_COUNT = ("bert", "roberta")
@@ -64,7 +64,8 @@ class ObjectiveOptions(MaskOptions):
 
     Attributes:
         pair: The question about two segments: none (full sentences, end to end), nsp (does the
-            second follow the first?) or sop (are they in order?).
+            second follow the first?) or sop (are they in order?). Or no question: streams (the two
+            lines of each document, such as words and clusters, are the segments).
         short_rate: Share of the documents that are split into shorter rows (with nsp and sop).
         max_length: Tokens per row, special tokens included.
     """
@@ -96,6 +97,11 @@ class ObjectiveOptions(MaskOptions):
                 "mask_rarity draws single tokens, a number in each row; use masking token and "
                 f"mask_style {' or '.join(_BY_COUNT)}."
             )
+
+    @property
+    def question(self) -> str:
+        """The question about pairs that the model learns: nsp, sop or none."""
+        return "none" if self.pair == "streams" else self.pair
 
     @property
     def most(self) -> int | None:
@@ -285,6 +291,7 @@ _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     "bytebpe": lambda piece: piece.startswith("Ġ"),
     "unigram": _begins_unigram,
+    "symbols": lambda piece: True,
 }
 
 

@@ -269,6 +269,8 @@ class _Choice:
                 raise InputError(f'{row.where}: "{key}" {problem}')
         for key in ("text", "text_pair"):
             value = row.values.get(key, "")
+            if isinstance(value, list):
+                value = row.values[key] = _joined(value, row.where, key)
             if isinstance(value, str):
                 if len(value) > MAX_FIELD or "\0" in value:
                     problem = f"holds a NUL or more than {MAX_FIELD:,} characters."
@@ -291,6 +293,21 @@ class _Choice:
             option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
             return f"Name the right one with {option} {near or 'NAME'}, or check --separator."
         return f"Did you mean {near}?" if near else "Check the name."
+
+
+def _joined(symbols: list[Any], where: str, key: str) -> str:
+    """Return a list of symbols or ids as one text with spaces between.
+
+    Raises:
+        InputError: One of them is no text or whole number, is empty or holds white space.
+    """
+    for symbol in symbols:
+        if type(symbol) is not int and not (isinstance(symbol, str) and symbol.split() == [symbol]):
+            raise InputError(
+                f'{where}: "{key}" is a list with {printable(repr(symbol), 40)}; it may hold '
+                "symbols without white space, and whole numbers."
+            )
+    return " ".join(map(str, symbols))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -43,12 +43,14 @@ class CorpusOptions:
 
     Attributes:
         sentences: rules (cut running text) or lines (one sentence a line, as Google's tool
-            expects).
+            expects); symbols are always read by lines.
         text_column: name of the column with the text.
+        text_pair_column: name of the column with a second text of the same document.
     """
 
     sentences: str = "rules"
     text_column: str = "text"
+    text_pair_column: str | None = None
 
     def __post_init__(self) -> None:
         if self.sentences not in ("rules", "lines"):

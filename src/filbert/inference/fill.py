@@ -6,6 +6,7 @@ T tokens in the batch, K masks in it, H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -160,8 +161,17 @@ def _encode(
                 f"The tokenizer of this model does not read {mask_name(tokenizer)} as its mask; "
                 "its tokenizer.json must list it among the added tokens."
             )
-        rows.append((encoding, masks[at].tolist()))
+        rows.append((_of_streams(encoding, tokenizer), masks[at].tolist()))
     return rows
+
+
+def _of_streams(encoding: Encoding, tokenizer: Tokenizer) -> Encoding:
+    """Return symbols with token type 1 after a separator that is written in the text."""
+    if tokenizer.kind != "symbols" or not tokenizer.pair_has_types:
+        return encoding
+    written = (encoding.input_ids == tokenizer.sep_id) & (encoding.sequence == 0)
+    types = (written.cumsum() - written > 0).astype(np.uint8)
+    return replace(encoding, token_type_ids=types)
 
 
 def sequences_around(

@@ -270,9 +270,9 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
 
 
 def readable_tokens(encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Return WordPiece entries as they are, and for other vocabularies the characters."""
+    """Return WordPiece entries and symbols as they are, of other vocabularies the characters."""
     entries = tokenizer.tokens(encoding.input_ids)
-    if tokenizer.kind == "wordpiece":
+    if tokenizer.kind in ("wordpiece", "symbols"):
         return entries
     assert encoding.offsets is not None and encoding.sequence is not None
     pairs = zip(encoding.offsets.tolist(), encoding.sequence.tolist(), strict=True)

@@ -1,5 +1,7 @@
 """Learns a vocabulary: WordPiece like BERT, byte-level BPE like RoBERTa, unigram like ALBERT.
 
+Or lists whole symbols, for sequences that are no language.
+
 The same text and options give the same bytes in every process. Therefore filbert has its own
 trainers: those of the tokenizers library take no word counts, and two of its three wrote another
 file in every process.
@@ -25,7 +27,13 @@ from filbert.errors import ConfigError, InputError
 from filbert.text.spiece import SentencePieceModel, build_unigram
 from filbert.text.tokenizer import Tokenizer, chunked
 from filbert.text.unigram import learn_pieces
-from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, bert_template, find_specials
+from filbert.text.vocabulary import (
+    MAX_WORD_LENGTH,
+    Vocabulary,
+    bert_template,
+    build_symbols,
+    find_specials,
+)
 
 # Counting words.
 
@@ -418,7 +426,7 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> F
 
 # Learning.
 
-KINDS = ("wordpiece", "bytebpe", "unigram")
+KINDS = ("wordpiece", "bytebpe", "unigram", "symbols")
 
 # In the order of their ids, from 0. The mask of byte-level BPE comes after all other entries, as in
 # RoBERTa.
@@ -426,6 +434,7 @@ SPECIALS = {
     "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     "bytebpe": ("<s>", "<pad>", "</s>", "<unk>"),
     "unigram": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+    "symbols": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 }
 _BYTE_MASK = "<mask>"
 
@@ -437,8 +446,9 @@ class LearnOptions:
     Attributes:
         kind: One of KINDS.
         size: Entries, special tokens included.
-        cased: Keep case and accents. Byte-level BPE always does.
-        min_count: Least number of occurrences of a character, a piece or a pair to be joined.
+        cased: Keep case and accents. Byte-level BPE and symbols always do.
+        min_count: Least number of occurrences of a character, a piece, a symbol or a pair to be
+            joined.
     """
 
     kind: str
@@ -477,6 +487,7 @@ _COSTS = {
     "wordpiece": (110 * 2**20, 720, 25),
     "bytebpe": (110 * 2**20, 720, 25),
     "unigram": (110 * 2**20, 300, 400),
+    "symbols": (110 * 2**20, 720, 25),
 }
 
 
@@ -532,6 +543,8 @@ def new_counter(kind: str, *, cased: bool) -> WordCounter:
         )
     if kind == "bytebpe":
         return WordCounter(None, pre_tokenizers.ByteLevel(add_prefix_space=False), spaced=True)
+    if kind == "symbols":
+        return WordCounter(None, pre_tokenizers.WhitespaceSplit(), spaced=False)
     empty = build_unigram(
         SentencePieceModel((("<unk>", 0.0),), 0, b""), lowercase=not cased, keep_accents=cased
     )
@@ -542,6 +555,8 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
     """Return the characters that become entries, by code point, and the number of others."""
     if options.kind == "bytebpe":
         return sorted(pre_tokenizers.ByteLevel.alphabet()), 0
+    if options.kind == "symbols":
+        return [], 0
     uses: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
@@ -641,10 +656,26 @@ def _learn_unigram(
     return Tokenizer(Vocabulary(backend, names, None, {"keep_accents": options.cased}))
 
 
+def _learn_symbols(
+    counts: dict[str, int], alphabet: list[str], options: LearnOptions, progress: Progress
+) -> Tokenizer:
+    """Take the most frequent symbols; of equals, the first in the order of code points."""
+    specials = SPECIALS["symbols"]
+    _check_size(options, len(specials) + 1, f"{len(specials)} special tokens and a symbol")
+    # A longer symbol was counted in parts.
+    known = {symbol for symbol in counts if len(symbol) < LONGEST_WORD} - set(specials)
+    order = sorted(known, key=lambda symbol: (-counts[symbol], symbol))
+    frequent = [symbol for symbol in order if counts[symbol] >= options.min_count]
+    entries = (*specials, *frequent[: options.size - len(specials)])
+    names = find_specials(set(specials).__contains__, {})
+    return Tokenizer(Vocabulary(build_symbols(entries, names), names))
+
+
 _LEARNERS: dict[str, Callable[[dict[str, int], list[str], LearnOptions, Progress], Tokenizer]] = {
     "wordpiece": _learn_wordpiece,
     "bytebpe": _learn_bytebpe,
     "unigram": _learn_unigram,
+    "symbols": _learn_symbols,
 }
 
 
@@ -655,7 +686,7 @@ def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
     return {
         "kind": options.kind,
         "size": learned.tokenizer.vocab_size,
-        "options": asked | {"cased": options.cased or options.kind == "bytebpe"},
+        "options": asked | {"cased": options.cased or options.kind in ("bytebpe", "symbols")},
         "corpus": {
             "documents": share.num_documents,
             "bytes": share.num_bytes,

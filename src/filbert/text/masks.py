@@ -100,6 +100,8 @@ def piece_of(number: int, tokenizer: Tokenizer) -> Piece:
         prefix = tokenizer.backend.model.continuing_subword_prefix
         bare = name.removeprefix(prefix)
         return Piece(bare or name, bare != name and bool(bare))
+    if tokenizer.kind == "symbols":
+        return Piece(name, False)
     text = str(tokenizer.backend.decode([number], skip_special_tokens=False)).replace("▁", " ")
     # A token of white space only stays unchanged.
     return Piece(text.strip() or text or " ", name[:1] not in ("Ġ", "▁"))
@@ -109,9 +111,11 @@ def put(text: str, span: tuple[int, int], piece: Piece, tokenizer: Tokenizer) ->
     """Return the text with a candidate in place of the mask at `span`.
 
     Blanks before a continuation or closing punctuation are removed; a new word directly after
-    another word gets a blank.
+    another word gets a blank. Symbols are always between blanks.
     """
     before, after = text[: span[0]], text[span[1] :]
+    if tokenizer.kind == "symbols":
+        return f"{before.rstrip()} {piece.text} {after.lstrip()}".strip()
     bare = before.rstrip(_BLANKS)
     after_word = bare[-1:].isalnum() or bare.endswith((MASK, mask_name(tokenizer)))
     if bare and ((piece.joins and after_word) or set(piece.text) <= _CLOSING):

@@ -146,6 +146,8 @@ def _letters(tokenizer: Tokenizer, content: dict[str, Any], counts: np.ndarray) 
     )
     if tokenizer.kind == "bytebpe":
         return {number for text, number in ids.items() if len(text) == 1}
+    if tokenizer.kind == "symbols":
+        return set()
     letters: set[str] = set()
     for text, number in ids.items():
         if counts[number]:

@@ -188,8 +188,13 @@ def _unigram(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes
     return {name: write_spiece(written, control)}
 
 
+def _symbols(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
+    raise FormatError("Symbols have no classic file: a vocab.txt would be read as WordPiece.")
+
+
 _WRITERS = {
     "wordpiece": _wordpiece,
+    "symbols": _symbols,
     "bytebpe": _bytebpe,
     "unigram": _unigram,
 }

@@ -253,7 +253,7 @@ class Tokenizer:
 
     Attributes:
         vocabulary: As it was read.
-        kind: "wordpiece", "bytebpe" or "unigram".
+        kind: "wordpiece", "bytebpe", "unigram" or "symbols".
         vocab_size: One more than the largest id.
         max_length: The limit in the folder's files, in tokens with special ones, or None.
         lowercase: Whether text is lower-cased.
@@ -475,7 +475,8 @@ class Tokenizer:
         """Write tokenizer.json, its JSON companions and the classic files of its kind.
 
         Those are vocab.txt (WordPiece), vocab.json and merges.txt (byte-level BPE) or a
-        SentencePiece model (unigram); left out where they cannot hold the vocabulary. The class in
+        SentencePiece model (unigram), none for symbols; left out where they cannot hold the
+        vocabulary. The class in
         tokenizer_config.json is the family's own where the classic files say everything, else the
         generic one, which reads tokenizer.json only.
 

@@ -171,7 +171,12 @@ SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
 # A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
 LARGEST_HOLE = 10_000
 
-_KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
+_KINDS = {
+    "WordPiece": "wordpiece",
+    "BPE": "bytebpe",
+    "Unigram": "unigram",
+    "WordLevel": "symbols",
+}
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class Vocabulary:
 
     @property
     def kind(self) -> str:
-        """The algorithm: wordpiece, bytebpe or unigram."""
+        """The algorithm: wordpiece, bytebpe, unigram or symbols."""
         return _KINDS[type(self.backend.model).__name__]
 
     @property
@@ -363,14 +368,11 @@ def _read_tokenizer_json(
 ) -> Tokenizer:
     text = read_text(path)
     backend = Tokenizer.from_str(text)
-    if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram"):
-        raise FormatError(
-            f"{path}: a {type(backend.model).__name__} tokenizer. "
-            "filbert reads WordPiece, BPE and Unigram."
-        )
+    if (kind := type(backend.model).__name__) not in _KINDS:
+        raise FormatError(f"{path}: a {kind} tokenizer. filbert reads {', '.join(_KINDS)}.")
     normalizer = backend.normalizer
-    kind = str(options.get("tokenizer_class") or _GENERIC)
-    if isinstance(normalizer, normalizers.BertNormalizer) and not kind.startswith(_GENERIC):
+    stated = str(options.get("tokenizer_class") or _GENERIC)
+    if isinstance(normalizer, normalizers.BertNormalizer) and not stated.startswith(_GENERIC):
         for key, name in _SETTINGS.items():
             if isinstance(options.get(key), bool):
                 setattr(normalizer, name, options[key])
@@ -417,6 +419,21 @@ def _read_wordpiece(
     backend.decoder = decoders.WordPiece(prefix="##")
     add_tokens(backend, _specials(names, convention), path.parent, options)
     backend.post_processor = bert_template(backend, names, convention)
+    return backend
+
+
+def build_symbols(symbols: Iterable[str], names: dict[str, str]) -> Tokenizer:
+    """Return a tokenizer whose entries are whole texts between white space, read as they are.
+
+    Args:
+        symbols: The entries in the order of their ids.
+        names: The special tokens by role, which are entries too.
+    """
+    ids = {symbol: number for number, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token=names["unk"]))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(_specials(names, None))
+    backend.post_processor = bert_template(backend, names, None)
     return backend
 
 

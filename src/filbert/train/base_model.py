@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import torch
 from torch import nn
 
 from filbert.checkpoints import adapters
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.model.encoder import DENSE, initialize
 from filbert.model.heads import Model
 from filbert.model.low_rank import LowRankLinear
@@ -21,6 +22,7 @@ from filbert.train.log import say
 
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
+WORD_TABLE = "encoder.embeddings.word.weight"
 # How the note of a checkpoint begins whose head is not drawn at random.
 _HEAD_KEPT = "head kept"
 
@@ -34,11 +36,13 @@ def load_for_task(
     max_length: int | None = None,
     dropout: float | None = None,
     new_head: bool = False,
+    embeddings: str | None = None,
 ) -> tuple[Checkpoint, Tokenizer, int]:
     """Return the model to start from with the task's head, its tokenizer, and the maximum length.
 
     Texts are cut at `max_length` tokens, or at the limit of the model. `keep_layers` is as for
-    `layers_to_keep`, None for all; `new_head` is as for `with_task_head`.
+    `layers_to_keep`, None for all; `new_head` is as for `with_task_head`, `embeddings` as for
+    `with_embeddings`.
     """
     place = find_model(name)
     tokenizer, checkpoint = read_tokenizer(place), read_checkpoint(place)
@@ -46,6 +50,7 @@ def load_for_task(
         layers = layers_to_keep(keep_layers, checkpoint.config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
     checkpoint = with_dropout(as_causal(checkpoint) if causal else checkpoint, dropout)
+    checkpoint = with_embeddings(checkpoint, tokenizer, embeddings)
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
@@ -54,6 +59,35 @@ def load_for_task(
     config.check_max_length(max_length)
     length = max_length or min(tokenizer.max_length or positions, positions, usual)
     return with_task_head(checkpoint, task, new_head=new_head), tokenizer, length
+
+
+def with_embeddings(checkpoint: Checkpoint, tokenizer: Tokenizer, path: str | None) -> Checkpoint:
+    """Return the checkpoint with the vectors of a file in its word table; None for its own.
+
+    Entries without a vector keep their rows.
+
+    Raises:
+        InputError: The file cannot be read, or has a vector for no entry.
+        ConfigError: Its vectors have another dimension than the table.
+    """
+    if path is None:
+        return checkpoint
+    from filbert.data.word_vectors import read_vectors
+
+    vectors = read_vectors(path, tokenizer.backend.get_vocab(with_added_tokens=True))
+    table = checkpoint.tensors[WORD_TABLE].clone()
+    if not vectors.words:
+        raise InputError(f"{vectors.source}: no word in it is an entry of the vocabulary.")
+    if vectors.dim != table.shape[1]:
+        raise ConfigError(
+            f"{vectors.source}: vectors of {vectors.dim} numbers, but the word table has "
+            f"{table.shape[1]} columns. Give a model of that width, or other vectors."
+        )
+    rows = [tokenizer.id_of(word) for word in vectors.words]
+    table[rows] = torch.from_numpy(vectors.table.copy()).to(table.dtype)
+    note = f"{len(rows):,} of {tokenizer.vocab_size:,} word vectors begin as in {vectors.source}."
+    tensors = {**checkpoint.tensors, WORD_TABLE: table}
+    return dataclasses.replace(checkpoint, tensors=tensors, notes=(*checkpoint.notes, note))
 
 
 def with_dropout(checkpoint: Checkpoint, rate: float | None) -> Checkpoint:

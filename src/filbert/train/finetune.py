@@ -164,6 +164,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         max_length=options.data.max_length,
         dropout=options.train.dropout,
         new_head=base.new_head,
+        embeddings=base.embeddings,
     )
     model = build(checkpoint, task, base.reinit_layers)
     is_frozen = freeze(model, options.train.freeze)

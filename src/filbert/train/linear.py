@@ -63,20 +63,30 @@ class WordCounts:
         texts: Training texts.
         ngrams: Longest n-gram.
         min_df: Texts that an n-gram must occur in.
+        is_symbols: Whether a word is everything between white space, as it is written; such
+            features are not saved.
     """
 
     num_parameters = 0
 
-    def __init__(self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        *,
+        ngrams: int = 2,
+        min_df: int = 2,
+        is_symbols: bool = False,
+    ) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self.ngrams, self.min_df = ngrams, min_df
         self._vectorizer = TfidfVectorizer(
-            lowercase=True,
+            lowercase=not is_symbols,
             ngram_range=(1, ngrams),
             min_df=min_df,
             sublinear_tf=True,
-            strip_accents="unicode",
+            strip_accents=None if is_symbols else "unicode",
+            token_pattern=r"\S+" if is_symbols else r"(?u)\b\w\w+\b",
         )
         try:
             self._vectorizer.fit(texts)

@@ -120,10 +120,12 @@ def _candidates(
     """Simple predictors by name; none for questions, choices and contrastive pairs."""
     if task.spec.labels_are_classes:
         frequent = "the most frequent label" if task.spec.multilabel else "the majority class"
-        return [(TFIDF, _linear), (frequent, _most_frequent)]
+        linear = partial(_linear, is_symbols=start[1].kind == "symbols")
+        return [(TFIDF, linear), (frequent, _most_frequent)]
     if task.spec.problem_type == "regression":
         cosine = partial(_cosines, start=start, device=device)
-        return [(RIDGE, _linear), ("the mean of the training rows", _mean), (COSINE, cosine)]
+        linear = partial(_linear, is_symbols=start[1].kind == "symbols")
+        return [(RIDGE, linear), ("the mean of the training rows", _mean), (COSINE, cosine)]
     if task.spec.row_format.name == "sentences":
         return [("the most frequent tag of each word", _word_tags)]
     return []
@@ -168,7 +170,9 @@ def _most_frequent(task: Task, train: Split, parts: Mapping[str, Split]) -> Answ
     return _decoded(task, {name: [one] * len(part.rows) for name, part in parts.items()}, parts)
 
 
-def _linear(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered | None:
+def _linear(
+    task: Task, train: Split, parts: Mapping[str, Split], *, is_symbols: bool = False
+) -> Answered | None:
     """A linear model on TF-IDF; None if that takes long or no text has a word."""
     if len(train.rows) > TFIDF_ROWS:
         return None
@@ -178,7 +182,7 @@ def _linear(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered | 
         return None
     try:
         # Of few rows, pairs of words and words that occur only once add nothing (docs/log.md).
-        features = WordCounts(texts, ngrams=1, min_df=1)
+        features = WordCounts(texts, ngrams=1, min_df=1, is_symbols=is_symbols)
     except ConfigError:
         return None
     fitted, _ = fit_linear(

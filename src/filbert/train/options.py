@@ -28,7 +28,7 @@ NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
     "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
-    "student",
+    "student", "embeddings",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
@@ -215,6 +215,8 @@ class BaseModelOptions:
             same task and labels.
         lora: freeze the encoder, and train low-rank additions of this rank to its dense layers,
             such as 16; the run folder also has them alone, as `adapter/` in PEFT's layout.
+        embeddings: file of vectors by word or symbol, a line each, as word2vec and GloVe write
+            them; the rows of those that are entries of the vocabulary begin with them.
     """
 
     name: str = field(metadata={"flat": "model"})
@@ -223,6 +225,7 @@ class BaseModelOptions:
     reinit_layers: int = 0
     new_head: bool = False
     lora: int | None = None
+    embeddings: str | None = None
 
     def __post_init__(self) -> None:
         check_range(self, ("reinit_layers",), "not be negative", lambda value: value >= 0)

@@ -38,7 +38,7 @@ from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import freeze, with_dropout
+from filbert.train.base_model import freeze, with_dropout, with_embeddings
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.log import progress_bar, say
@@ -206,7 +206,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
     """Read and check everything."""
     data, train, objective = options.data, options.train, options.objective
     is_replaced = options.model.objective == "replaced"
-    task = ReplacedTokens() if is_replaced else Pretraining(pair=objective.pair)
+    task = ReplacedTokens() if is_replaced else Pretraining(pair=objective.question)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     check_paths(*(data.corpus or ()), *(data.dev or ()))
@@ -324,6 +324,7 @@ def _read_model(
         if head == "discriminator" and (continued / "generator" / "config.json").is_file():
             generator = huggingface.read(continued / "generator")
     checkpoint = with_dropout(checkpoint, options.train.dropout)
+    checkpoint = with_embeddings(checkpoint, tokenizer, chosen.embeddings)
     if generator is not None:
         generator = with_dropout(generator, options.train.dropout)
     elif head == "discriminator":

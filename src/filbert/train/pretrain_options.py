@@ -27,6 +27,8 @@ class ModelOptions:
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
             model detects replaced tokens); translation, elmo and ulmfit are of the
             recipes transformer-small, elmo-small and ulmfit-small.
+        embeddings: file of vectors by word or symbol, a line each, as word2vec and GloVe write
+            them; the rows of those that are entries of the vocabulary begin with them.
         generator_share: width of ELECTRA's generator as a share of the model's.
         family: of a new model: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert,
             gte, neobert, eurobert, mpnet or deberta-v2.
@@ -41,6 +43,7 @@ class ModelOptions:
 
     name: str | None = field(default=None, metadata={"flat": "model"})
     objective: str = "mlm"
+    embeddings: str | None = None
     generator_share: float = 0.25
     family: str = "bert"
     num_hidden_layers: int | None = None

@@ -63,7 +63,7 @@ def vocab(
     /,
     *,
     out: OutFolder,
-    kind: Literal["wordpiece", "bytebpe", "unigram"],
+    kind: Literal["wordpiece", "bytebpe", "unigram", "symbols"],
     size: int,
     cased: bool = False,
     min_count: int = 2,
@@ -78,11 +78,12 @@ def vocab(
     corpus:
         text files with a blank line between documents, JSONL or Parquet; compressed or not.
     kind:
-        wordpiece as BERT, bytebpe as RoBERTa, unigram as ALBERT.
+        wordpiece as BERT, bytebpe as RoBERTa, unigram as ALBERT, or symbols: whole texts between
+        white space.
     size:
         entries, including special tokens.
     cased:
-        keep case and accents; bytebpe always does.
+        keep case and accents; bytebpe and symbols always do.
     min_count:
         least number of occurrences of an entry in the text.
     overwrite:
@@ -142,7 +143,7 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
             f"{corpus['rare_characters_left_out']:,} rare characters have no entry; words with "
             "them are unknown."
         )
-    if report["size"] < report["options"]["size"]:
+    if report["kind"] != "symbols" and report["size"] < report["options"]["size"]:
         yield (
             f"The text gave only {report['size']:,} of {report['options']['size']:,} entries. "
             "Give more text or a lower --min-count."
