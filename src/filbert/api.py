@@ -60,6 +60,7 @@ _LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
 LINEAGE = {
     "translation": "filbert.lineage.translation",
     **dict.fromkeys(("elmo", "ulmfit"), "filbert.lineage.pretraining"),
+    "permutation": "filbert.lineage.xlnet",
 }
 # Short names in Python of two options.
 _SHORT = {"text": "text_column", "label": "label_column"}

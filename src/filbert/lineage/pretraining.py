@@ -167,14 +167,34 @@ def _train(
     options: PretrainOptions,
     log: RunLog,
 ) -> int:
-    """Train with Adam, a warm-up and a linear fall, and return the number of steps."""
-    chosen, begun = options.train, time.monotonic()
-    size, seconds = chosen.batch_size or 32, chosen.time_seconds
+    chosen = options.train
+    size = chosen.batch_size or 32
     steps = chosen.steps or max(1, round(_steps(len(text.ids), size) * (chosen.epochs or 1)))
+    return train_steps(model, _repeated(model, text, size), steps, options, log)
+
+
+def train_steps(
+    model: nn.Module,
+    batches: Iterator[tuple[Tensor, int]],
+    steps: int,
+    options: PretrainOptions,
+    log: RunLog,
+) -> int:
+    """Train with Adam, a warm-up and a linear fall, and return the number of steps.
+
+    Args:
+        model: Trained in place.
+        batches: Losses, which are averaged, and the number of predictions; without end.
+        steps: Unless the options have a time.
+        options: lr, warmup and time.
+        log: For the loss of each step.
+    """
+    chosen, begun = options.train, time.monotonic()
+    seconds = chosen.time_seconds
     adam = torch.optim.Adam(model.parameters(), betas=_BETAS)
     log.start(seconds or steps, in_seconds=seconds is not None)
     model.train()
-    step, done, batches = 0, 0.0, _repeated(model, text, size)
+    step, done = 0, 0.0
     while done < 1:
         step, before = step + 1, time.monotonic()
         losses, count = next(batches)

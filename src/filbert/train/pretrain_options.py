@@ -10,7 +10,7 @@ from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import RunOptions, TrainOptions, check_choice, check_range, from_flat
 
-OBJECTIVES = ("mlm", "replaced", "translation", "elmo", "ulmfit")
+OBJECTIVES = ("mlm", "replaced", "translation", "elmo", "ulmfit", "permutation")
 # Fields of ModelOptions that describe a new model, by the names of `EncoderConfig`.
 _SIZES = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",

@@ -79,8 +79,8 @@ def pretrain(
 
     RECIPE is a TOML file with these options, or the name of a built-in recipe:
     mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
-    domain-adapt, filbert-mini, transformer-small, elmo-small, ulmfit-small. Flags take
-    precedence.
+    domain-adapt, filbert-mini, transformer-small, elmo-small, ulmfit-small,
+    xlnet-small. Flags take precedence.
 
     Parameters
     ----------
