@@ -1,6 +1,7 @@
 """A run is compared with a simple predictor and says when it does not beat it."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from filbert.train.measure import measure_baselines
 from filbert.train.splits import Split
 
 CPU = torch.device("cpu")
+# Of the encoder that training starts from, only the kind of vocabulary is read.
+START = (None, SimpleNamespace(kind="wordpiece"), 64)
 
 
-def measured(task_name, metric, model, train, dev, *, start=None, dev_name="dev", **options):
+def measured(task_name, metric, model, train, dev, *, start=START, dev_name="dev", **options):
     """`train` and `dev` are lists of a row's values; `model` is the value of the trained model."""
     task = task_class(task_name).from_options(TaskOptions(**options), ColumnNames())
     rows = {
