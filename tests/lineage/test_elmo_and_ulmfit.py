@@ -14,6 +14,7 @@ from filbert.errors import FilbertError
 from filbert.lineage.elmo import Elmo, ElmoConfig, ScalarMix, characters, read_allennlp
 from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, UlmfitClassifier, locked_dropout
+from filbert.train.linear import joined
 
 SIZES = {"dim": 7, "projection_dim": 3, "n_layers": 2, "cell_clip": 0.4, "proj_clip": 0.4}
 FILTERS = [[1, 2], [3, 4]]
@@ -174,10 +175,9 @@ def test_rates_rise_fall_and_reach_lower_layers_later():
 # From raw text to a comparison
 
 
-def test_pretrained_models_become_contestants(films, tmp_path, capsys):
+def test_pretrained_models_become_contestants(films, film_splits, tmp_path, capsys):
     text = tmp_path / "text.txt"
-    rows = (films / "train.csv").read_text().splitlines()[1:]
-    text.write_text("\n\n".join(rows) * 6)
+    text.write_text("\n\n".join(joined(row) for row in film_splits["train"]) * 6)
     data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
     study = data | {"positive": "pos", "resamples": 50, "contestants": {}}
     for kind, rate in (("elmo", "1e-4"), ("ulmfit", "0.01")):
@@ -196,7 +196,8 @@ def test_pretrained_models_become_contestants(films, tmp_path, capsys):
         assert len(losses) == 60
         assert np.mean(losses[-5:]) < np.mean(losses[:5])
         study["contestants"][kind] = {
-            "kind": kind, "model": str(folder), "hidden": 16, "steps": 120, "lr": 0.02,
+            "kind": kind, "model": str(folder), "hidden": 16, "steps": 120,
+            "lr": 0.005 if kind == "elmo" else 0.02,
         }  # fmt: skip
     with pytest.raises(FilbertError, match="of the kind ulmfit, not elmo"):
         load(tmp_path / "ulmfit", "elmo")

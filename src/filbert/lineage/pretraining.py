@@ -21,7 +21,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.files import check_target, replace_folder, write_json
 from filbert.lineage import stored
 from filbert.lineage import words as reading
-from filbert.lineage.elmo import Elmo, ElmoConfig
+from filbert.lineage.elmo import Elmo, ElmoConfig, characters
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, slanted_rates
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.log import RunLog
@@ -53,11 +53,16 @@ class ElmoPretraining(nn.Module):
         self.out = nn.AdaptiveLogSoftmaxWithLoss(elmo.config.width, vocab_size, cutoffs, 2.0, True)
 
     def losses(self, letters_STC: Tensor, ids_ST: Tensor) -> Tensor:
-        """Return the cross-entropies of words after and words before, (2,): section 3.1."""
-        lengths_S = torch.full((len(ids_ST),), ids_ST.shape[1])
-        ahead, behind = self.elmo(letters_STC, lengths_S)[-1].chunk(2, -1)
-        after = self.out(ahead[:, :-1].flatten(0, 1), ids_ST[:, 1:].flatten())
-        before = self.out(behind[:, 1:].flatten(0, 1), ids_ST[:, :-1].flatten())
+        """Return the cross-entropies of words after and words before, (2,): section 3.1.
+
+        Rows get the marks of a text's begin and end, which have no words of their own.
+        """
+        begin, end = torch.from_numpy(characters([])).expand(len(ids_ST), 2, -1).chunk(2, 1)
+        lengths_S = torch.full((len(ids_ST),), ids_ST.shape[1] + 2)
+        layers = self.elmo(torch.cat((begin, letters_STC, end), 1), lengths_S)
+        ahead, behind = layers[-1].chunk(2, -1)
+        after = self.out(ahead[:, :-2].flatten(0, 1), ids_ST.flatten())
+        before = self.out(behind[:, 2:].flatten(0, 1), ids_ST.flatten())
         return torch.stack((after.loss, before.loss))
 
 
@@ -138,7 +143,7 @@ def _losses(
     for first in range(0, steps * LENGTH, LENGTH):
         part = slice(first, first + LENGTH)
         if isinstance(model, ElmoPretraining):
-            yield model.losses(text.letters[places[:, part]], ids[:, part]), size * (LENGTH - 1)
+            yield model.losses(text.letters[places[:, part]], ids[:, part]), size * LENGTH
         else:
             states, state = model(ids[:, part], state)
             after = ids[:, first + 1 : first + LENGTH + 1]
