@@ -12,6 +12,7 @@ import filbert
 from filbert.cli.main import run
 from filbert.errors import FilbertError
 from filbert.lineage.elmo import Elmo, ElmoConfig, ScalarMix, characters, read_allennlp
+from filbert.lineage.pretraining import adapt
 from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, UlmfitClassifier, locked_dropout
 from filbert.train.linear import joined
@@ -158,6 +159,41 @@ def test_all_words_of_a_text_lose_the_same_elements():
     assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
     assert not torch.equal(dropped[0], dropped[1])
     assert 0.8 < dropped.mean().item() < 1.2
+
+
+def test_what_is_dropped_and_how_often(monkeypatch):
+    model = AwdLstm(AwdLstmConfig(vocab_size=9, width=3, cells=5, layers=2, dropout=0.5))
+    calls = []
+
+    def dropout(values, rate, training=True):
+        calls.append((tuple(values.shape), rate))
+        return values
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+    model(torch.zeros(4, 6, dtype=torch.long))
+    # Half of section 4.1's rates: words, inputs, then of each layer recurrent weights and states.
+    assert calls == [
+        ((9, 1), 0.025), ((4, 1, 3), 0.2), ((20, 5), 0.25), ((4, 1, 5), 0.15), ((12, 3), 0.25),
+        ((4, 1, 3), 0.2),
+    ]  # fmt: skip
+
+
+def test_a_language_model_learns_the_texts_of_a_task():
+    torch.manual_seed(0)
+    model = AwdLstm(AwdLstmConfig(vocab_size=5, width=8, cells=8, layers=2, dropout=0.0))
+    listed, texts = ["[PAD]", "[UNK]", "a", "b", "c"], ["a b c"] * 60
+    ids = torch.tensor([[2, 3, 4, 2, 3, 4, 2]])
+
+    def loss():
+        with torch.no_grad():
+            scores = model.logits(model(ids[:, :-1])[0])
+        return torch.nn.functional.cross_entropy(scores[0], ids[0, 1:]).item()
+
+    before = loss()
+    adapt(model, texts, listed, {"batch_size": 2, "epochs": 100.0, "lr": 0.02})
+    assert before > 1.5
+    assert loss() < 0.5
+    adapt(model, ["a"], listed, {"batch_size": 2, "epochs": 1.0, "lr": 0.02})  # too short: nothing
 
 
 def test_rates_rise_fall_and_reach_lower_layers_later():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from filbert.compare.recipe import NetworkOptions
+from filbert.errors import ConfigError
 from filbert.lineage.classifier import NetworkClassifier, fit_network
 from filbert.lineage.networks import Convolutional, Recurrent
-from filbert.lineage.words import frequent_words, split_words, word_table
+from filbert.lineage.words import frequent_words, split_words, word2vec, word_table
 from filbert.train.linear import joined
 from filbert.train.options import flat
 
@@ -77,6 +80,12 @@ def test_filters_see_windows_of_words():
     vectors = torch.tensor([1.0, -2.0, 3.0, 4.0, -1.0, 2.0])[None, :, None]
     # The largest sums of 3, 4 and 5 neighbours: 3+4-1 = 6, 3+4-1+2 = 8, -2+3+4-1+2 = 6.
     assert network(vectors, torch.tensor([6])).item() == pytest.approx(6 + 80 + 600)
+
+
+def test_word2vec_without_gensim_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(ConfigError, match="word2vec needs gensim; install it with: pip install"):
+        word2vec(["a b"], dim=4, seed=0)
 
 
 def test_words_and_their_vectors():

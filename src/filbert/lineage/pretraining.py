@@ -90,9 +90,10 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     text = reading.RunningText.of(texts, listed)
     count = len(text.ids)
     held = min(_MOST_HELD_OUT, int(count * _HELD_OUT))
-    if _steps(held, 1) < 1 or _steps(count - held, given["batch_size"]) < 1:
+    size = given["batch_size"] or 32
+    if _steps(held, 1) < 1 or _steps(count - held, size) < 1:
         raise InputError(
-            f"The text has {count:,} words, too few for a batch of {given['batch_size']} rows and "
+            f"The text has {count:,} words, too few for a batch of {size} rows and "
             "a held-out part. Give more text, or a smaller --batch-size."
         )
     torch.manual_seed(options.run.seed)
@@ -106,7 +107,12 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
             "steps": steps,
             "seconds": time.monotonic() - begun,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "words": {"train": count - held, "dev": held, "vocabulary": len(listed)},
+            "words": {
+                "train": count - held,
+                "dev": held,
+                "read": steps * size * LENGTH,
+                "vocabulary": len(listed),
+            },
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
         kept = model.elmo if isinstance(model, ElmoPretraining) else model

@@ -24,6 +24,8 @@ State = list[tuple[Tensor, Tensor]]
 # rises in the first tenth of the steps, and its lowest value is a 32nd of the highest.
 _SLOWER, _RISE, _LOWEST = 2.6, 0.1, 1 / 32
 _HEAD_WIDTH = 50
+# Section 4.1: rates for words, inputs, recurrent weights, states between layers, last states.
+_WORDS, _INPUTS, _RECURRENT, _BETWEEN, _LAST = 0.05, 0.4, 0.5, 0.3, 0.4
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ class AwdLstm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def words(self, ids_ST: Tensor) -> Tensor:
-        """Return the vectors of words; in training a tenth of the words is dropped everywhere."""
+        """Return the vectors of words; in training some words are dropped everywhere."""
         weight, factor = self.table.weight, self.config.dropout
         if self.training:
-            weight = weight * F.dropout(torch.ones_like(weight[:, :1]), 0.1 * factor)
-        return locked_dropout(F.embedding(ids_ST, weight), 0.4 * factor, self.training)
+            weight = weight * F.dropout(torch.ones_like(weight[:, :1]), _WORDS * factor)
+        return locked_dropout(F.embedding(ids_ST, weight), _INPUTS * factor, self.training)
 
     def forward(self, ids_ST: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Return the last layer's states, (S, T, E), and the state after the last word."""
@@ -87,14 +89,13 @@ class AwdLstm(nn.Module):
             else:
                 before = state[at]
             # Section 2: recurrent weights are dropped once for all words.
-            recurrent = F.dropout(
-                cast("Tensor", layer.weight_hh_l0), 0.5 * self.config.dropout, self.training
-            )
+            rate = _RECURRENT * self.config.dropout
+            recurrent = F.dropout(cast("Tensor", layer.weight_hh_l0), rate, self.training)
             weights = [layer.weight_ih_l0, recurrent, layer.bias_ih_l0, layer.bias_hh_l0]
             lstm: Any = torch.lstm
             values, *last = lstm(values, before, weights, True, 1, 0.0, self.training, False, True)
             after.append((last[0].detach(), last[1].detach()))
-            rate = 0.4 if at + 1 == len(self.layers) else 0.25
+            rate = _LAST if at + 1 == len(self.layers) else _BETWEEN
             values = locked_dropout(values, rate * self.config.dropout, self.training)
         return values, after
 
