@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from filbert.lineage.words import known_vectors, word2vec
+from filbert.lineage.words import word_vectors
 from filbert.train.linear import words_of
 
 # Width of word2vec's vectors.
@@ -81,10 +81,8 @@ def word_means(
     if vectors is None:
         assert model is not None
         return WordMeans(train, words, _of_model(words, model))
-    if vectors == "word2vec":
-        known = word2vec(train, dim=_DIM, seed=seed)
-    else:
-        known = known_vectors(vectors, {w for text in every for w in words_of(text)}, words)
+    wanted = {word for text in every for word in words_of(text)}
+    known = word_vectors(vectors, train, words, wanted, dim=_DIM, seed=seed)
     return WordMeans(train, known.words, np.asarray(known.table, dtype=np.float32))
 
 

@@ -482,10 +482,8 @@ def _check_start(kind: str, options: Mapping[str, Any]) -> None:
             raise ConfigError(f"model is of elmo and ulmfit; {kind} has no pre-trained model.")
         return
     if options["model"] is None:
-        raise ConfigError(
-            f'it needs model = "FOLDER"; make it with: filbert pretrain {kind}-small --corpus FILE '
-            "--out FOLDER"
-        )
+        made = f"filbert pretrain {kind}-small FILE --out FOLDER"
+        raise ConfigError(f'it needs model = "FOLDER"; make it with: {made}')
     from filbert.lineage.stored import load
 
     load(Path(options["model"]), kind)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.errors import RunError
 from filbert.lineage.elmo import Elmo, ScalarMix, characters
-from filbert.lineage.networks import Recurrent, WordNetwork
+from filbert.lineage.networks import Recurrent, TextNetwork, WordNetwork
 from filbert.lineage.pretraining import adapt
 from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
@@ -37,29 +37,13 @@ if TYPE_CHECKING:
 _BATCH = 256  # rows per batch in prediction
 
 
-class TextNetwork(Protocol):
-    """A module that classifies texts."""
-
-    def encode(self, texts: Sequence[str]) -> list[Any]:
-        """Return what `forward` reads of each text; its length is the number of words."""
-
-    def groups(self) -> list[list[nn.Parameter]]:
-        """Return groups of parameters, each with a rate of its own."""
-
-    def rates(self, done: float) -> list[float]:
-        """Return each group's share of the learning rate after a part `done` of the training."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the folder of the classifier keeps apart from tensors."""
-
-
-class ElmoClassifier(nn.Module):
+class ElmoClassifier(TextNetwork):
     """A bidirectional GRU over a trained mix of a pre-trained ELMo's layers, which stay fixed."""
 
     def __init__(self, elmo: Elmo, num_labels: int, options: dict[str, Any]) -> None:
         super().__init__()
         self.elmo = elmo.requires_grad_(False)
-        self.max_length = options["max_length"]
+        self.max_length, self.facts = options["max_length"], {"config": vars(elmo.config)}
         self.mix = ScalarMix(elmo.config.layers + 1)
         sizes = (2 * elmo.config.width, options["hidden"], num_labels, options["dropout"])
         self.network = Recurrent("bigru", *sizes)
@@ -76,22 +60,10 @@ class ElmoClassifier(nn.Module):
             layers = self.elmo(ids_STC, lengths_S)
         return self.network(self.mix(layers), lengths_S)  # type: ignore[no-any-return]
 
-    def groups(self) -> list[list[nn.Parameter]]:
-        """Return the parameters of mix, GRU and output."""
-        return [[*self.mix.parameters(), *self.network.parameters()]]
-
-    def rates(self, done: float) -> list[float]:
-        """Return the share of the learning rate."""
-        return [1.0]
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the folder of the classifier keeps apart from tensors."""
-        return {"config": vars(self.elmo.config)}
-
 
 def new_network(
     kind: str, texts: Sequence[str], num_labels: int, options: dict[str, Any], seed: int
-) -> Any:
+) -> TextNetwork:
     """Create a network of a kind of `recipe.NETWORKS`; see `WordNetwork`."""
     torch.manual_seed(seed)
     if kind not in ("elmo", "ulmfit"):
@@ -110,7 +82,7 @@ class NetworkClassifier:
 
     kind: str
     task: Task
-    network: Any
+    network: TextNetwork
     options: dict[str, Any]
     cleaning: Cleaning | None = None
 
@@ -133,7 +105,7 @@ class NetworkClassifier:
         tensors = self.network.state_dict()
         tensors = {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
         save_file(tensors, folder / f"{self.kind}.safetensors")
-        text = json.dumps(facts | self.network.facts())
+        text = json.dumps(facts | self.network.facts)
         (folder / f"{self.kind}.json").write_text(text + "\n", encoding="utf-8")
 
     @torch.inference_mode()
@@ -168,13 +140,9 @@ def fit_network(
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
     Args:
-        kind: A key of `recipe.NETWORKS`.
-        task: Fitted to the training rows.
+        kind: One of `recipe.NETWORKS`.
         options: Those of `recipe.NetworkOptions`.
         train: Cleaned texts and their labelled rows.
-        dev: Labelled rows.
-        seed: Of weights, order and dropout.
-        cleaning: Of the texts that are predicted.
         started: Value of time.perf_counter() before training was prepared; by default now.
 
     Returns:

@@ -29,17 +29,11 @@ WORD_LENGTH = 50
 class ElmoConfig:
     """The sizes of an ELMo; the defaults are those of `elmo-small`.
 
-    Attributes:
-        width: P.
-        cells: Cells of each LSTM.
-        layers: LSTM layers.
-        character_width: Of the character vectors.
-        filters: Characters and number of filters of each convolution.
-        highways: Highway layers after the convolutions.
-        clip: Largest magnitude of cells and projected states; None for no bound.
+    `filters` has the characters and the number of filters of each convolution; `clip` bounds the
+    magnitude of cells and projected states.
     """
 
-    width: int = 128
+    width: int = 128  # P
     cells: int = 512
     layers: int = 2
     character_width: int = 16

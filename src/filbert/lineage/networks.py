@@ -78,8 +78,30 @@ class Convolutional(nn.Module):
         return self.out(F.dropout(torch.cat(parts, -1), self.dropout, self.training))  # type: ignore[no-any-return]
 
 
-class WordNetwork(nn.Module):
-    """A network over the vectors of a text's words, which are trained too.
+class TextNetwork(nn.Module):
+    """A classifier of texts: what `encode` returns of each is what `forward` reads.
+
+    Attributes:
+        facts: What the folder of the classifier keeps apart from tensors.
+    """
+
+    facts: dict[str, Any]
+
+    def encode(self, texts: Sequence[str]) -> list[Any]:
+        """Return ids of each text's words, or of their characters."""
+        raise NotImplementedError
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Return groups of parameters, each with a rate of its own."""
+        return [[parameter for parameter in self.parameters() if parameter.requires_grad]]
+
+    def rates(self, done: float) -> list[float]:
+        """Return each group's share of the learning rate after a part `done` of the training."""
+        return [1.0]
+
+
+class WordNetwork(TextNetwork):
+    """A network of a kind over the vectors of a text's words, which are trained too.
 
     Args:
         kind: "lstm", "bigru" or "cnn".
@@ -99,10 +121,10 @@ class WordNetwork(nn.Module):
     ) -> None:
         super().__init__()
         most, least = options["max_words"], options["min_count"]
-        self.listed = reading.frequent_words(texts, most=most, min_count=least)
-        self.rows = {word: at for at, word in enumerate(self.listed)}
-        self.max_length = options["max_length"]
-        table = reading.word_table(self.listed, texts, options, seed)
+        listed = reading.frequent_words(texts, most=most, min_count=least)
+        self.facts, self.max_length = {"words": listed}, options["max_length"]
+        self.rows = {word: at for at, word in enumerate(listed)}
+        table = reading.word_table(listed, texts, options, seed)
         self.words = nn.Embedding(*table.shape)
         self.words.weight.data.copy_(table)
         sizes = (table.shape[1], options["hidden"], num_labels, options["dropout"])
@@ -116,15 +138,3 @@ class WordNetwork(nn.Module):
         """Return logits, (S, labels), of encoded texts."""
         words_ST, lengths_S = reading.padded(rows)
         return self.network(self.words(words_ST), lengths_S)  # type: ignore[no-any-return]
-
-    def groups(self) -> list[list[nn.Parameter]]:
-        """Return groups of parameters, each with a rate of its own."""
-        return [list(self.parameters())]
-
-    def rates(self, done: float) -> list[float]:
-        """Return each group's share of the learning rate after a part `done` of the training."""
-        return [1.0]
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the folder of the classifier keeps apart from tensors."""
-        return {"words": self.listed}

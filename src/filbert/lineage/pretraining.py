@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from filbert.train.options import flat
 from filbert.train.pretrain_options import PretrainOptions
 
 VOCABULARY, MIN_COUNT = 10_000, 2
-# reading.RunningText of a row of a batch.
+# Words of a row of a batch.
 LENGTH = 32
 # Share of the text's end that is measured and not trained on; at most so many words.
 _HELD_OUT, _MOST_HELD_OUT = 0.05, 50_000
@@ -101,18 +101,16 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     with replace_folder(out, marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
-            steps = _train(model, text.part(slice(count - held)), options, log)
+            chosen, part = options.train, text.part(slice(count - held))
+            steps = chosen.steps or round(_steps(count - held, size) * (chosen.epochs or 1))
+            steps = train_steps(model, _repeated(model, part, size), max(1, steps), options, log)
         facts = {
             "objective": options.model.objective,
             "steps": steps,
             "seconds": time.monotonic() - begun,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "words": {
-                "train": count - held,
-                "dev": held,
-                "read": steps * size * LENGTH,
-                "vocabulary": len(listed),
-            },
+            "words": {"train": count - held, "dev": held, "read": steps * size * LENGTH},
+            "vocabulary": len(listed),
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
         kept = model.elmo if isinstance(model, ElmoPretraining) else model
@@ -122,13 +120,10 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
 
 
 def _new_model(options: PretrainOptions, listed: list[str]) -> ElmoPretraining | AwdLstm:
-    given = options.model
-    named: dict[str, Any] = {
-        "width": given.hidden_size,
-        "cells": given.intermediate_size,
-        "layers": given.num_hidden_layers,
-    }
-    sizes = {name: value for name, value in named.items() if value is not None}
+    given, sizes = options.model, dict[str, Any]()
+    sizes |= {} if given.hidden_size is None else {"width": given.hidden_size}
+    sizes |= {} if given.intermediate_size is None else {"cells": given.intermediate_size}
+    sizes |= {} if given.num_hidden_layers is None else {"layers": given.num_hidden_layers}
     if given.objective == "elmo":
         return ElmoPretraining(Elmo(ElmoConfig(**sizes)), len(listed))
     return AwdLstm(AwdLstmConfig(vocab_size=len(listed), **sizes))
@@ -136,8 +131,8 @@ def _new_model(options: PretrainOptions, listed: list[str]) -> ElmoPretraining |
 
 def _losses(
     model: ElmoPretraining | AwdLstm, text: reading.RunningText, size: int
-) -> Iterator[tuple[Tensor, int]]:
-    """Yield the mean losses of each batch, one a direction, and their number of predictions.
+) -> Iterator[Tensor]:
+    """Yield the mean losses of each batch, one a direction.
 
     A row of a batch continues that row of the last batch, so that a state can go on.
     """
@@ -149,18 +144,19 @@ def _losses(
     for first in range(0, steps * LENGTH, LENGTH):
         part = slice(first, first + LENGTH)
         if isinstance(model, ElmoPretraining):
-            yield model.losses(text.letters[places[:, part]], ids[:, part]), size * LENGTH
+            yield model.losses(text.letters[places[:, part]], ids[:, part])
         else:
             states, state = model(ids[:, part], state)
             after = ids[:, first + 1 : first + LENGTH + 1]
             loss = F.cross_entropy(model.logits(states).flatten(0, 1), after.flatten())
-            yield loss[None], size * LENGTH
+            yield loss[None]
 
 
 def _repeated(
     model: ElmoPretraining | AwdLstm, text: reading.RunningText, size: int
 ) -> Iterator[tuple[Tensor, int]]:
-    return chain.from_iterable(_losses(model, text, size) for _ in repeat(None))
+    parts = chain.from_iterable(_losses(model, text, size) for _ in repeat(None))
+    return ((losses, size * LENGTH) for losses in parts)
 
 
 def _steps(num_words: int, size: int) -> int:
@@ -172,16 +168,26 @@ def _num_rows(num_words: int, most: int) -> int:
     return max(1, min(most, num_words // (2 * LENGTH)))
 
 
-def _train(
-    model: ElmoPretraining | AwdLstm,
-    text: reading.RunningText,
-    options: PretrainOptions,
-    log: RunLog,
-) -> int:
-    chosen = options.train
-    size = chosen.batch_size or 32
-    steps = chosen.steps or max(1, round(_steps(len(text.ids), size) * (chosen.epochs or 1)))
-    return train_steps(model, _repeated(model, text, size), steps, options, log)
+def _descend(
+    model: nn.Module,
+    batches: Iterator[tuple[Tensor, int]],
+    groups: list[list[nn.Parameter]],
+    rates: Callable[[int], list[float]],
+) -> Iterator[tuple[float, int]]:
+    """Take a step with Adam for each batch; yield its mean loss and its number of predictions.
+
+    `rates` returns the learning rate of each group after a number of steps.
+    """
+    adam = torch.optim.Adam([{"params": group} for group in groups], betas=_BETAS)
+    model.train()
+    for step, (losses, count) in enumerate(batches):
+        for group, rate in zip(adam.param_groups, rates(step), strict=True):
+            group["lr"] = rate
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+        adam.step()
+        adam.zero_grad()
+        yield float(losses.detach().mean()), count
 
 
 def train_steps(
@@ -191,7 +197,7 @@ def train_steps(
     options: PretrainOptions,
     log: RunLog,
 ) -> int:
-    """Train with Adam, a warm-up and a linear fall, and return the number of steps.
+    """Train with a warm-up and a linear fall, and return the number of steps.
 
     Args:
         model: Trained in place.
@@ -200,54 +206,43 @@ def train_steps(
         options: lr, warmup and time.
         log: For the loss of each step.
     """
-    chosen, begun = options.train, time.monotonic()
+    chosen, begun, total = options.train, time.monotonic(), 0
     seconds = chosen.time_seconds
-    adam = torch.optim.Adam(model.parameters(), betas=_BETAS)
+
+    def done(step: int) -> float:
+        return step / steps if seconds is None else (time.monotonic() - begun) / seconds
+
+    def rates(step: int) -> list[float]:
+        part = min(1.0, done(step))
+        rise = part / chosen.warmup if chosen.warmup else 1.0
+        return [(chosen.lr or 1e-3) * min(rise, 1 - part)]
+
     log.start(seconds or steps, in_seconds=seconds is not None)
-    model.train()
-    step, done = 0, 0.0
-    while done < 1:
-        step, before = step + 1, time.monotonic()
-        losses, count = next(batches)
-        loss = losses.mean()
-        rate = (chosen.lr or 1e-3) * min(done / chosen.warmup if chosen.warmup else 1.0, 1 - done)
-        adam.param_groups[0]["lr"] = rate
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-        adam.step()
-        adam.zero_grad()
-        elapsed = time.monotonic() - begun
-        speed = count / (time.monotonic() - before)
-        done = step / steps if seconds is None else elapsed / seconds
-        passed = step if seconds is None else min(elapsed, seconds)
-        log.step(passed, step=step, loss=float(loss.detach()), lr=rate, tokens_per_second=speed)
+    descent = _descend(model, batches, [list(model.parameters())], rates)
+    for step, (loss, count) in enumerate(descent, 1):
+        total, elapsed = total + count, time.monotonic() - begun
+        passed, lr = step if seconds is None else min(elapsed, seconds), rates(step)[0]
+        log.step(passed, step=step, loss=loss, lr=lr, tokens_per_second=total / elapsed)
+        if done(step) >= 1:
+            break
     return step
 
 
 def adapt(model: AwdLstm, texts: Sequence[str], listed: list[str], options: dict[str, Any]) -> None:
     """Train a language model on the texts of a task: Howard and Ruder 2018, section 3.2.
 
-    Args:
-        model: Pre-trained.
-        texts: Of the training rows.
-        listed: The words of the model's table.
-        options: Those of `recipe.NetworkOptions`: batch_size, epochs, lr.
+    `listed` are the words of the model's table, `options` those of `recipe.NetworkOptions`.
     """
-    text = reading.RunningText.of(texts, listed)
+    text, groups = reading.RunningText.of(texts, listed), model.groups()
     rows = _num_rows(len(text.ids), options["batch_size"])
     steps = round(options["epochs"] * _steps(len(text.ids), rows))
-    adam = torch.optim.Adam([{"params": group} for group in model.groups()], betas=_BETAS)
-    model.train()
-    batches = _repeated(model, text, rows) if steps else iter(())
-    for step, (losses, _) in zip(range(1, steps + 1), batches, strict=False):
-        for group, share in zip(
-            adam.param_groups, slanted_rates(step / steps, len(adam.param_groups)), strict=True
-        ):
-            group["lr"] = share * options["lr"]
-        losses.mean().backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-        adam.step()
-        adam.zero_grad()
+
+    def rates(step: int) -> list[float]:
+        shares = slanted_rates((step + 1) / steps, len(groups))
+        return [share * options["lr"] for share in shares]
+
+    for _ in islice(_descend(model, _repeated(model, text, rows), groups, rates), steps):
+        pass
 
 
 @torch.inference_mode()
@@ -255,7 +250,7 @@ def _measure(model: ElmoPretraining | AwdLstm, text: reading.RunningText) -> dic
     """Return loss and perplexity of held-out text, of ELMo also those of each direction."""
     model.eval()
     rows = _num_rows(len(text.ids), 16)
-    losses = torch.stack([loss for loss, _ in _losses(model, text, rows)]).mean(0)
+    losses = torch.stack(list(_losses(model, text, rows))).mean(0)
     named = {"loss": float(losses.mean())}
     if len(losses) == 2:
         named |= {"loss_forward": float(losses[0]), "loss_backward": float(losses[1])}

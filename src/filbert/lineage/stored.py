@@ -37,11 +37,8 @@ def load(folder: Path, kind: str) -> tuple[Elmo | AwdLstm, list[str]]:
             raise InputError(f"{folder} has no options.json next to {published[0].name}.")
         return read_allennlp(published[0], read_json(options[0])), []
     if not (folder / FACTS).is_file():
-        recipe = f"{kind}-small"
-        raise InputError(
-            f"{folder} has no {FACTS}. Make it with: filbert pretrain {recipe} --corpus FILE "
-            f"--out {folder}"
-        )
+        made = f"filbert pretrain {kind}-small FILE --out {folder}"
+        raise InputError(f"{folder} has no {FACTS}. Make it with: {made}")
     facts = read_json(folder / FACTS)
     if facts.get("kind") != kind:
         raise FormatError(f"{folder} is of the kind {facts.get('kind')}, not {kind}.")

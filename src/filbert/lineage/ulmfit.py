@@ -7,7 +7,6 @@ Sources: Merity et al. 2018 (AWD-LSTM), sections 2 to 4; Howard and Ruder 2018 (
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.lineage import words as reading
+from filbert.lineage.networks import TextNetwork
 
 State = list[tuple[Tensor, Tensor]]
 
@@ -30,21 +30,13 @@ _WORDS, _INPUTS, _RECURRENT, _BETWEEN, _LAST = 0.05, 0.4, 0.5, 0.3, 0.4
 
 @dataclass(frozen=True)
 class AwdLstmConfig:
-    """The sizes of the language model; the defaults are those of `ulmfit-small`.
-
-    Attributes:
-        vocab_size: V.
-        width: E, of the word vectors and of the last layer's states.
-        cells: Of the other layers.
-        layers: LSTM layers.
-        dropout: Factor of the paper's rates.
-    """
+    """The sizes of the language model; the defaults are those of `ulmfit-small`."""
 
     vocab_size: int
-    width: int = 128
-    cells: int = 256
+    width: int = 128  # of the word vectors and of the last layer's states
+    cells: int = 256  # of the other layers
     layers: int = 3
-    dropout: float = 0.2
+    dropout: float = 0.2  # a factor of the published rates
 
 
 def locked_dropout(values_STE: Tensor, rate: float, training: bool) -> Tensor:
@@ -122,23 +114,19 @@ def slanted_rates(done: float, count: int) -> list[float]:
     return [height / _SLOWER**at for at in range(count)]
 
 
-class UlmfitClassifier(nn.Module):
+class UlmfitClassifier(TextNetwork):
     """A classifier over the last, the largest and the mean state: ULMFiT, section 3.3.
 
-    Args:
-        language_model: Pre-trained.
-        listed: Its words in the order of the table.
-        num_labels: Outputs.
-        max_length: Words of a text that are read.
+    `listed` are the words of the language model's table.
     """
 
     def __init__(
         self, language_model: AwdLstm, listed: Sequence[str], num_labels: int, max_length: int
     ) -> None:
         super().__init__()
-        self.trunk, self.listed = copy.deepcopy(language_model), list(listed)
-        self.rows = {word: at for at, word in enumerate(self.listed)}
-        self.max_length = max_length
+        self.trunk, self.max_length = language_model, max_length
+        self.facts = {"words": list(listed), "config": vars(language_model.config)}
+        self.rows = {word: at for at, word in enumerate(listed)}
         width = language_model.config.width
         self.head = nn.Sequential(
             nn.BatchNorm1d(3 * width), nn.Dropout(0.2), nn.Linear(3 * width, _HEAD_WIDTH),
@@ -173,7 +161,3 @@ class UlmfitClassifier(nn.Module):
         learning = 1 + int(2 * done * count)
         rates = slanted_rates(done, count)
         return [rate if at < learning else 0.0 for at, rate in enumerate(rates)]
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the folder of the classifier keeps apart from tensors."""
-        return {"words": self.listed, "config": vars(self.trunk.config)}

@@ -49,28 +49,35 @@ def frequent_words(texts: Sequence[str], *, most: int, min_count: int) -> list[s
     return [*_SPECIAL, *frequent[: most - len(_SPECIAL)]]
 
 
-def known_vectors(path: str, wanted: set[str], words: Sequence[str]) -> WordVectors:
-    """Read vectors from a GloVe or word2vec file.
+def word_vectors(
+    source: str,
+    texts: Sequence[str],
+    words: Sequence[str],
+    wanted: set[str],
+    *,
+    dim: int,
+    seed: int,
+) -> WordVectors:
+    """Return the vectors of `wanted` words in a file, or of all words of texts by word2vec.
 
     Raises:
-        ConfigError: It has none of the training words.
+        ConfigError: The file has none of the training words, or word2vec is not installed.
     """
-    known = read_vectors(Path(path), wanted)
+    if source == "word2vec":
+        return word2vec(texts, dim=dim, seed=seed)
+    known = read_vectors(Path(source), wanted)
     if set(words).isdisjoint(known.words):
         raise ConfigError(
-            f"{path} has none of the {len(words):,} words of the training texts. Is it of this "
+            f"{source} has none of the {len(words):,} words of the training texts. Is it of this "
             "language, and in lower case?"
         )
     return known
 
 
-def word2vec(texts: Sequence[str], *, dim: int, seed: int, epochs: int = 20) -> WordVectors:
+def word2vec(texts: Sequence[str], *, dim: int, seed: int) -> WordVectors:
     """Train skip-gram vectors on texts with gensim, on one thread so that they are reproducible.
 
     Source: Mikolov et al. 2013, with its five negative samples and window of five words.
-
-    Raises:
-        ConfigError: gensim is not installed.
     """
     try:
         from gensim.models import Word2Vec
@@ -79,10 +86,9 @@ def word2vec(texts: Sequence[str], *, dim: int, seed: int, epochs: int = 20) -> 
             "word2vec needs gensim; install it with: pip install gensim. Or name a file of "
             "vectors in vectors."
         ) from error
-    sentences = [split_words(text.lower()) for text in texts]
     model = Word2Vec(
-        sentences, vector_size=dim, window=5, min_count=1, sg=1, negative=5, workers=1, seed=seed,
-        epochs=epochs,
+        [split_words(text.lower()) for text in texts], vector_size=dim, window=5, min_count=1,
+        sg=1, negative=5, workers=1, seed=seed, epochs=20,
     )  # fmt: skip
     return WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, dtype=np.float32))
 
@@ -90,22 +96,13 @@ def word2vec(texts: Sequence[str], *, dim: int, seed: int, epochs: int = 20) -> 
 def word_table(
     words: Sequence[str], texts: Sequence[str], options: Mapping[str, Any], seed: int
 ) -> Tensor:
-    """Return the vectors of words, float32 (words, E): from a file, by word2vec, or at random.
-
-    Args:
-        words: The vocabulary.
-        texts: Of the training; word2vec is trained on them.
-        options: `vectors` and `dim` of `recipe.NetworkOptions`.
-        seed: Of what is drawn.
-    """
-    shape = (len(words), options["dim"])
-    table = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) * _SPREAD
+    """Return float32 (words, E): from a file, learned from the texts, or drawn at random."""
+    dim, draw = options["dim"], np.random.default_rng(seed)
+    table = draw.standard_normal((len(words), dim), dtype=np.float32) * _SPREAD
     if options["vectors"] is None:
         return torch.from_numpy(table)
-    if options["vectors"] == "word2vec":
-        known = word2vec(texts, dim=options["dim"], seed=seed)
-    else:
-        known = known_vectors(options["vectors"], set(words), words[len(_SPECIAL) :])
+    trained = words[len(_SPECIAL) :]
+    known = word_vectors(options["vectors"], texts, trained, set(words), dim=dim, seed=seed)
     rows = {word: at for at, word in enumerate(words)}
     kept = [at for at, word in enumerate(known.words) if word in rows]
     # Words without a vector are drawn with the standard deviation of the others.
@@ -128,17 +125,11 @@ def padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class RunningText:
-    """The words of a text in order.
-
-    Attributes:
-        ids: Of each word in a vocabulary, int64 (N,).
-        forms: All different words as written.
-        places: Of each word among them, int64 (N,).
-    """
+    """N words in order: ids in a vocabulary, and places among all different words as written."""
 
     ids: Tensor
-    forms: list[str]
     places: Tensor
+    forms: list[str]
 
     @classmethod
     def of(cls, texts: Sequence[str], listed: list[str]) -> RunningText:
@@ -148,7 +139,7 @@ class RunningText:
         ids = torch.tensor([rows.get(word.lower(), UNKNOWN) for word in written])
         forms = sorted(set(written))
         at = {word: row for row, word in enumerate(forms)}
-        return cls(ids, forms, torch.tensor([at[word] for word in written]))
+        return cls(ids, torch.tensor([at[word] for word in written]), forms)
 
     def part(self, words: slice) -> RunningText:
         """Return some of the words."""
