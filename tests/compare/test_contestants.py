@@ -79,16 +79,25 @@ def test_words_of_dev_and_test_have_their_vectors_from_a_file(job, tmp_path):
     assert facts["words"] == ["the", "unheard"]
 
 
-def test_a_bigru_run_writes_facts_predictions_and_the_model(job, tmp_path):
+@pytest.mark.parametrize("kind", ["lstm", "bigru", "cnn"])
+def test_a_network_run_writes_facts_predictions_and_the_model(kind, job, tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("the 1 0 0 0 0 0 0 0\n")
-    one = job("bigru", **SMALL | {"vectors": str(path), "steps": 3, "max_length": 4})
+    one = job(kind, **SMALL | {"vectors": str(path), "steps": 3, "max_length": 4})
     run_contestant(one)
     assert facts_of(one)["costs"]["parameters"] > 8 * 50
     lines = (one.folder / "predictions/test.jsonl").read_text().splitlines()
     assert any(json.loads(line)["truncated"] for line in lines)
     names = {path.name for path in (one.folder / "model").iterdir()}
-    assert names == {"bigru.json", "bigru.safetensors"}
+    assert names == {f"{kind}.json", f"{kind}.safetensors"}
+
+
+def test_word2vec_learns_the_words_of_the_training_texts(job):
+    one = job("static", vectors="word2vec", model=None, C=1.0)
+    run_contestant(one)
+    facts = facts_of(one)
+    assert facts["model"]["source"] == "word2vec"
+    assert facts["metrics"]["test"]["accuracy"] > 0.8
 
 
 # Word vectors
