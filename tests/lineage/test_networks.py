@@ -80,6 +80,7 @@ def test_filters_see_windows_of_words():
     vectors = torch.tensor([1.0, -2.0, 3.0, 4.0, -1.0, 2.0])[None, :, None]
     # The largest sums of 3, 4 and 5 neighbours: 3+4-1 = 6, 3+4-1+2 = 8, -2+3+4-1+2 = 6.
     assert network(vectors, torch.tensor([6])).item() == pytest.approx(6 + 80 + 600)
+    assert network(-vectors.abs(), torch.tensor([6])).item() == 0
 
 
 def test_word2vec_without_gensim_says_what_to_install(monkeypatch):
@@ -98,4 +99,6 @@ def test_words_and_their_vectors():
     again = word_table(["[PAD]", "[UNK]", "b"], texts, {"vectors": "word2vec", "dim": 5}, 1)
     assert table.shape == (3, 5)
     assert torch.equal(table, again)
+    other = word_table(["[PAD]", "[UNK]", "b"], texts, {"vectors": "word2vec", "dim": 5}, 2)
+    assert not torch.equal(table[2], other[2])
     assert not np.allclose(table[2], 0)
