@@ -264,15 +264,15 @@ def python(out: Path, steps: int) -> None:
     for part in ("train", "test"):
         write(out / f"{part}.jsonl", ({"tokens": t} for n, t in rows if part_of(n) == part and t))
     common = "--text-column tokens"
-    filbert_run(f"vocab {out}/train.jsonl {common} --kind symbols --size 4000 --out {out}/vocab")
+    filbert_run(f"vocab {out}/train.jsonl {common} --kind symbols --size 2000 --out {out}/vocab")
     for part in ("train", "test"):
         place = f"--out {out}/{part}"
         filbert_run(f"corpus {out}/{part}.jsonl {common} --tokenizer {out}/vocab {place}")
-    sizes = SIZES.format(rows=32, length=128, steps=steps)
+    sizes = SIZES.format(rows=32, length=64, steps=steps)
     data = f"--corpus {out}/train --dev {out}/test"
     filbert_run(f"pretrain {data} {sizes} --out {out}/run")
     tokenizer = Tokenizer.load(out / "vocab")
-    cut = [(n, t[i : i + 126], None) for n, t in rows for i in range(0, len(t), 126)]
+    cut = [(n, t[i : i + 62], None) for n, t in rows for i in range(0, len(t), 62)]
     test = masked_rows((row for row in cut if part_of(row[0]) == "test"), tokenizer)
     known = [
         one.input_ids
