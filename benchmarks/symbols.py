@@ -3,16 +3,18 @@
     python benchmarks/symbols.py python --out runs/python
     python benchmarks/symbols.py words --out runs/words --cmudict cmudict.dict
 
-`python`: the tokens of the modules of Python's standard library (PSF licence) that runs this.
- `words`: spelling and pronunciation of English words as two streams, from the CMU
-Pronouncing Dictionary (BSD licence; the package `cmudict` has the file). Everything is learned from
-nine tenths of the modules or words, and measured on symbols of the others. An interval is that of
-2,000 bootstrap resamples of the modules or words.
+Rows have two streams. `python`: the tokens of a statement and the instructions that it becomes, of
+the modules of the standard library of the Python that runs this (PSF licence). `words`: the letters
+and the phonemes of an English word, from the CMU Pronouncing Dictionary (BSD licence; the package
+`cmudict` has the file). Everything is learned from nine tenths of the modules or words. One symbol
+of the second stream of each other row is masked; an interval is that of 2,000 bootstrap resamples
+of the modules or words. Then a model is fine-tuned to tell whether two streams belong together.
 """
 
 from __future__ import annotations
 
 import argparse
+import dis
 import json
 import random
 import sysconfig
@@ -21,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +35,14 @@ from filbert.data.examples import Example
 from filbert.inference.fill import read_masks
 from filbert.text.tokenizer import Tokenizer
 
-SIZES = "--num-hidden-layers 4 --hidden-size 128 --num-attention-heads 4 --batch-size {rows}"
-SIZES += " --max-position-embeddings 128 --max-length {length} --steps {steps} --lr 1e-3 --seed 0"
-MASKED = 0.15
+SIZES = "--num-hidden-layers 4 --hidden-size 128 --num-attention-heads 4 --batch-size 128"
+SIZES += " --max-position-embeddings 128 --max-length 52 --steps {steps} --lr 1e-3 --seed 0"
 RESAMPLES = 2_000
 LEFT_OUT = ("test", "tests", "idlelib", "site-packages", "encodings", "__pycache__", "lib2to3")
+
+
+# What a row belongs to, and its two streams.
+Streams = tuple[str, list[str], list[str]]
 
 
 class Masked(NamedTuple):
@@ -57,31 +63,52 @@ def part_of(name: str) -> str:
 # The symbols
 
 
-def module_tokens(path: Path) -> list[str]:
-    """Return names, keywords and operators of a module; texts and numbers are one symbol each."""
-    kept = {tokenize.NAME, tokenize.OP}
-    symbols = []
+def source_lines(path: Path) -> dict[int, list[str]]:
+    """Return names, keywords, operators of each statement on one line; texts are one symbol."""
+    kept, lines, current = {tokenize.NAME, tokenize.OP}, dict[int, list[str]](), list[str]()
+    first = 0
     with tokenize.open(path) as file:
         for token in tokenize.generate_tokens(file.readline):
             kind = tokenize.tok_name[token.type].lower()
-            if token.type in kept:
-                symbols.append(token.string)
-            elif kind not in ("comment", "nl", "encoding", "endmarker"):
-                symbols.append(f"<{kind}>")
-    return symbols
+            if token.type == tokenize.NEWLINE:
+                if first == token.start[0]:
+                    lines[first] = current
+                current = []
+            elif kind not in ("comment", "nl", "indent", "dedent", "endmarker"):
+                first = first if current else token.start[0]
+                current.append(token.string if token.type in kept else f"<{kind}>")
+    return lines
 
 
-def modules() -> Iterator[tuple[str, list[str]]]:
-    """Yield the modules of the standard library: name and symbols."""
-    root = Path(sysconfig.get_path("stdlib"))
+def opcode_lines(code: CodeType) -> Iterator[tuple[int, str]]:
+    """Yield the instructions of a module with their lines, functions included."""
+    for one in dis.get_instructions(code):
+        if one.positions is not None and one.positions.lineno is not None:
+            yield one.positions.lineno, one.opname
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from opcode_lines(constant)
+
+
+def statements() -> Iterator[Streams]:
+    """Yield different statements of the standard library: module, source tokens, instructions."""
+    root, seen = Path(sysconfig.get_path("stdlib")), set[str]()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
-        if not set(place.parts) & set(LEFT_OUT):
-            yield str(place), module_tokens(path)
+        if set(place.parts) & set(LEFT_OUT):
+            continue
+        opcodes: dict[int, list[str]] = defaultdict(list)
+        for line, name in opcode_lines(compile(path.read_bytes(), place.name, "exec")):
+            opcodes[line].append(name)
+        for line, tokens in source_lines(path).items():
+            text = " ".join(tokens)
+            if 3 <= len(tokens) <= 24 and 3 <= len(opcodes[line]) <= 24 and text not in seen:
+                seen.add(text)
+                yield str(place), tokens, opcodes[line]
 
 
-def words(file: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each word with its letters and the phonemes of its first pronunciation."""
+def words(file: Path) -> Iterator[Streams]:
+    """Yield words: each with its letters and the phonemes of its first pronunciation."""
     for line in file.read_text(encoding="utf-8").splitlines():
         word, *phonemes = line.partition("#")[0].split()
         if word.isalpha() and len(word) > 2:
@@ -164,29 +191,27 @@ class Bigram(Markov):
 # Measuring
 
 
-def masked_rows(
-    rows: Iterable[tuple[str, list[str], list[str] | None]], tokenizer: Tokenizer
-) -> list[Masked]:
-    """Mask known symbols: of one stream 15 %, of the second of two streams one symbol."""
+def masked_rows(rows: Iterable[Streams], tokenizer: Tokenizer) -> list[Masked]:
+    """Mask one known symbol in the second stream of each row."""
     draw, found = random.Random(0), []
     for group, first, second in rows:
-        text = " ".join(first)
-        encoding = tokenizer.encode([text if second is None else (text, " ".join(second))])[0]
-        ids, specials = encoding.input_ids.copy(), {tokenizer.cls_id, tokenizer.sep_id}
-        open_to = [
-            place
-            for place in range(len(ids))
-            if ids[place] not in specials | {tokenizer.unk_id}
-            and (second is None or encoding.token_type_ids[place] == 1)
-        ]
-        if not open_to:
-            continue
-        count = max(1, round(MASKED * len(open_to))) if second is None else 1
-        at = np.array(sorted(draw.sample(open_to, count)))
-        labels = ids[at].copy()
-        ids[at] = tokenizer.mask_id
-        found.append(Masked(group, ids, encoding.token_type_ids, at, labels))
+        encoding = tokenizer.encode([(" ".join(first), " ".join(second))])[0]
+        ids = encoding.input_ids.copy()
+        never = (tokenizer.sep_id, tokenizer.unk_id)
+        is_open = (encoding.token_type_ids == 1) & ~np.isin(ids, never)
+        if is_open.any():
+            at = np.array([draw.choice(np.flatnonzero(is_open).tolist())])
+            labels = ids[at].copy()
+            ids[at] = tokenizer.mask_id
+            found.append(Masked(group, ids, encoding.token_type_ids, at, labels))
     return found
+
+
+def second_alone(row: Masked) -> Masked:
+    """Return the same mask without the first stream."""
+    is_second = row.types == 1
+    ids = np.concatenate([row.ids[:1], row.ids[is_second]])
+    return row._replace(ids=ids, types=np.zeros_like(ids), at=row.at - int((~is_second).sum()) + 1)
 
 
 def by_model(folder: Path, rows: Sequence[Masked]) -> list[tuple[float, bool]]:
@@ -232,111 +257,59 @@ def table(results: dict[str, list[tuple[float, bool]]], rows: Sequence[Masked]) 
     return lines
 
 
-def compare(
-    models: dict[str, Path],
-    rows: Sequence[Masked],
-    known: Sequence[np.ndarray],
-    tokenizer: Tokenizer,
-    masked: dict[str, Sequence[Masked]] | None = None,
-) -> None:
-    """Print the table of models and chains; `masked` are the masks as other models see them."""
-    size = tokenizer.vocab_size
+def compare(model: Path, test: Sequence[Masked], known: Sequence[np.ndarray]) -> None:
+    """Print the table of a model, which reads both streams, and of chains over the second."""
+    tokenizer = Tokenizer.load(model / "model")
+    size, mask_id = tokenizer.vocab_size, tokenizer.mask_id or 0
     drawn = {int(label) for ids in known for label in ids} - set(range(5))
+    alone = [second_alone(row) for row in test]
     chains = {
         "unigram": Markov(known, 0, size, drawn),
         "bigram, from left to right": Bigram(known, 1, size, drawn),
         "Markov, one neighbour of each side": Markov(known, 1, size, drawn),
         "Markov, two neighbours of each side": Markov(known, 2, size, drawn),
     }
-    results = {name: by_chain(one, rows, tokenizer.mask_id or 0) for name, one in chains.items()}
-    results |= {
-        name: by_model(path, (masked or {}).get(name, rows)) for name, path in models.items()
-    }
-    print("\n".join(table(results, rows)), flush=True)
+    results = {name: by_chain(chain, alone, mask_id) for name, chain in chains.items()}
+    results["BERT, both streams"] = by_model(model, test)
+    print("\n".join(table(results, test)), flush=True)
 
 
-# The two sets
+def matched(rows: Sequence[Streams], count: int) -> Iterator[dict[str, object]]:
+    """Yield first streams with their second one, or another of the same beginning and length."""
+    draw = random.Random(1)
+    alike: dict[tuple[str, int], list[list[str]]] = defaultdict(list)
+    for _, first, second in rows:
+        alike[first[0], len(second)].append(second)
+    for _, first, second in draw.sample(rows, count):
+        others = [one for one in alike[first[0], len(second)] if one != second]
+        is_own = not others or draw.random() < 0.5
+        shown = second if is_own else draw.choice(others)
+        yield {"first": first, "second": shown, "label": "own" if is_own else "other"}
 
 
-def python(out: Path, steps: int) -> None:
-    """Tokens of Python's standard library."""
-    rows = list(modules())
-    for part in ("train", "test"):
-        write(out / f"{part}.jsonl", ({"tokens": t} for n, t in rows if part_of(n) == part and t))
-    common = "--text-column tokens"
-    filbert_run(f"vocab {out}/train.jsonl {common} --kind symbols --size 2000 --out {out}/vocab")
-    for part in ("train", "test"):
-        place = f"--out {out}/{part}"
-        filbert_run(f"corpus {out}/{part}.jsonl {common} --tokenizer {out}/vocab {place}")
-    sizes = SIZES.format(rows=32, length=64, steps=steps)
-    data = f"--corpus {out}/train --dev {out}/test"
-    filbert_run(f"pretrain {data} {sizes} --out {out}/run")
-    tokenizer = Tokenizer.load(out / "vocab")
-    cut = [(n, t[i : i + 62], None) for n, t in rows for i in range(0, len(t), 62)]
-    test = masked_rows((row for row in cut if part_of(row[0]) == "test"), tokenizer)
-    known = [
-        one.input_ids
-        for one in tokenizer.encode([" ".join(t) for n, t in rows if part_of(n) == "train"])
-    ]
-    compare({"BERT, 4 layers of 128": out / "run"}, test, known, tokenizer)
-
-
-def spoken(out: Path, file: Path, steps: int) -> None:
-    """Letters and phonemes of English words, and whether a pronunciation belongs to a spelling."""
-    rows = list(words(file))
-    for part in ("train", "test"):
-        some = [row for row in rows if part_of(row[0]) == part]
-        write(out / f"{part}.jsonl", ({"letters": a, "phonemes": b} for _, a, b in some))
-        write(out / f"{part}.pairs.jsonl", matched(some, {"train": 10_000, "test": 3_000}[part]))
-    both = out / "both.jsonl"
-    known_rows = [row for row in rows if part_of(row[0]) == "train"]
-    write(both, ({"tokens": one} for row in known_rows for one in row[1:]))
-    filbert_run(f"vocab {both} --text-column tokens --kind symbols --size 200 --out {out}/vocab")
-    for name, columns in {
-        "streams": "--text-column letters --text-pair-column phonemes",
-        "phonemes": "--text-column phonemes",
-    }.items():
-        place = f"--tokenizer {out}/vocab --out {out}/{name}"
-        filbert_run(f"corpus {out}/train.jsonl {columns} {place}")
-    sizes = SIZES.format(rows=128, length=48, steps=steps)
+def learn(out: Path, rows: Sequence[Streams], steps: int) -> None:
+    """Pre-train on both streams, compare with chains, and fine-tune: do the streams belong?"""
+    parts = {n: [row for row in rows if part_of(row[0]) == n] for n in ("train", "test")}
+    train = parts["train"]
+    write(out / "train.jsonl", ({"first": a, "second": b} for _, a, b in train))
+    write(out / "all.jsonl", ({"tokens": one} for row in train for one in row[1:]))
+    filbert_run(
+        f"vocab {out}/all.jsonl --text-column tokens --kind symbols --size 2000 --out {out}/vocab"
+    )
+    columns = "--text-column first --text-pair-column second"
+    filbert_run(f"corpus {out}/train.jsonl {columns} --tokenizer {out}/vocab --out {out}/streams")
+    sizes = SIZES.format(steps=steps)
     filbert_run(f"pretrain --corpus {out}/streams --pair streams {sizes} --out {out}/run")
-    filbert_run(f"pretrain --corpus {out}/phonemes {sizes} --out {out}/alone")
     tokenizer = Tokenizer.load(out / "vocab")
-    test = masked_rows((row for row in rows if part_of(row[0]) == "test"), tokenizer)
-    # The same masks without the letters.
-    bare = [
-        row._replace(
-            ids=np.concatenate([row.ids[:1], row.ids[row.types == 1]]),
-            types=np.zeros(1 + int(row.types.sum()), dtype=np.uint8),
-            at=row.at - int((row.types == 0).sum()) + 1,
-        )
-        for row in test
-    ]
-    known = [one.input_ids for one in tokenizer.encode([" ".join(row[2]) for row in known_rows])]
-    names = ("BERT, phonemes alone", "BERT, letters and phonemes")
-    models = dict(zip(names, (out / "alone", out / "run"), strict=True))
-    compare(models, bare, known, tokenizer, {names[1]: test})
-    columns = "--text-column letters --text-pair-column phonemes"
+    known = [one.input_ids for one in tokenizer.encode([" ".join(row[2]) for row in train])]
+    compare(out / "run", masked_rows(parts["test"], tokenizer), known)
+    for name, count in (("train", 10_000), ("test", 3_000)):
+        write(out / f"{name}.pairs.jsonl", matched(parts[name], count))
     rows_of = f"--train {out}/train.pairs.jsonl --dev 0.1 --test {out}/test.pairs.jsonl"
     filbert_run(
         f"finetune --task classification --model {out}/run {rows_of} {columns} --label-column label"
-        f" --epochs 6 --lr 5e-4 --out {out}/matched"
+        f" --epochs 3 --lr 5e-4 --out {out}/matched"
     )
-
-
-def matched(
-    rows: Sequence[tuple[str, list[str], list[str]]], count: int
-) -> Iterator[dict[str, object]]:
-    """Yield spellings with their pronunciation, or another of the same first letter and length."""
-    draw = random.Random(1)
-    alike: dict[tuple[str, int], list[list[str]]] = defaultdict(list)
-    for word, _, phonemes in rows:
-        alike[word[0], len(phonemes)].append(phonemes)
-    for word, letters, phonemes in draw.sample(rows, count):
-        others = [one for one in alike[word[0], len(phonemes)] if one != phonemes]
-        is_own = not others or draw.random() < 0.5
-        heard = phonemes if is_own else draw.choice(others)
-        yield {"letters": letters, "phonemes": heard, "label": "own" if is_own else "other"}
 
 
 def main() -> None:
@@ -344,13 +317,11 @@ def main() -> None:
     parser.add_argument("symbols", choices=("python", "words"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cmudict", type=Path)
-    parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--steps", type=int, default=1_200)
     options = parser.parse_args()
     options.out.mkdir(parents=True)
-    if options.symbols == "python":
-        python(options.out, options.steps)
-    else:
-        spoken(options.out, options.cmudict, options.steps)
+    rows = list(statements() if options.symbols == "python" else words(options.cmudict))
+    learn(options.out, rows, options.steps)
 
 
 if __name__ == "__main__":
