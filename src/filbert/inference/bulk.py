@@ -302,8 +302,10 @@ def task_rows(task: Task, path: str, names: ColumnNames, keep: Sequence[str]) ->
         yield from rows
         return
     others = names.read(path, required=(), extra=keep)
-    for row, other in zip(rows, others, strict=True):
-        yield replace(row, values=row.values | {KEPT: other.values})
+    # A bad row ends one of the two readers; the other has the file open.
+    with closing(cast("Generator[Row, None, None]", others)):
+        for row, other in zip(rows, others, strict=True):
+            yield replace(row, values=row.values | {KEPT: other.values})
 
 
 # The plan: what must be the same when unfinished work is resumed
