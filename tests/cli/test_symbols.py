@@ -21,7 +21,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
 # Case, marks, WordPiece's prefix, accents, other scripts: each is one symbol, as it is written.
-SYMBOLS = ["C++", "c++", "##x", "<b>", "a.b", "É", "é", "零", "!=", "7", "don't", "B12.1"]
+SYMBOLS = ["C++", "c++", "##x", "<b>", ".", "É", "é", "零", "!=", "7", "don't", "B12.1"]
 SIZES = """
 num_hidden_layers = 2
 hidden_size = 16
@@ -122,12 +122,12 @@ def test_a_corpus_keeps_rows_whole_and_two_streams_are_two_segments(made):
     one = Corpus.open(made / "corpus")
     with pytest.raises(InputError, match="Document 1 of the corpus does not have two lines"):
         Instances(one, tokenizer, options, 0)
-    # "a.b É" would be cut after a full stop if it were running text.
+    # ". É" would be the end of a sentence if it were running text.
     assert one.manifest["counts"]["sentences"] == one.manifest["counts"]["documents"]
 
 
 def test_fill_gives_symbols_between_blanks_and_reads_two_streams(made, call):
-    text = "C++ [MASK] ##x [SEP] 0 [MASK] 2"
+    text = "C++[MASK] ##x [SEP] 0 [MASK] 2"
     done = call("fill", made / "base", text, "--top", 3, "--json")
     answer: dict[str, Any] = json.loads(done.out)
     known = set(Tokenizer.load(made / "vocab").tokens(range(28)))
@@ -152,6 +152,10 @@ def test_fill_gives_symbols_between_blanks_and_reads_two_streams(made, call):
 def test_predict_answers_rows_of_lists(made, call):
     run_json = json.loads((made / "run" / "run.json").read_text())
     assert {one["name"] for one in run_json["baselines"]} >= {"TF-IDF + logistic regression"}
+    marks = [{"text": "+ -*", "label": "a"}, {"text": "- +", "label": "b"}] * 4
+    given = {"task": "classification", "model": made / "base", "steps": 1, "device": "cpu"}
+    bare = filbert.finetune(**given, train=marks, dev=marks, out=made / "marks")
+    assert bare.facts["baselines"][0]["name"] == "TF-IDF + logistic regression"
     done = call("predict", made / "run", made / "rows.jsonl")
     answers = [json.loads(line) for line in done.out.splitlines()]
     rows = [json.loads(line) for line in (made / "rows.jsonl").read_text("utf-8").splitlines()]
