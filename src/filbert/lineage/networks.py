@@ -9,6 +9,7 @@ Sources: Hochreiter and Schmidhuber 1997 (LSTM); Cho et al. 2014, section 2.3 (G
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ class Convolutional(nn.Module):
         return self.out(F.dropout(torch.cat(parts, -1), self.dropout, self.training))  # type: ignore[no-any-return]
 
 
-class TextNetwork(nn.Module):
+class TextNetwork(nn.Module, ABC):
     """A classifier of texts: what `encode` returns of each is what `forward` reads.
 
     Attributes:
@@ -87,9 +88,9 @@ class TextNetwork(nn.Module):
 
     facts: dict[str, Any]
 
+    @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Any]:
         """Return ids of each text's words, or of their characters."""
-        raise NotImplementedError
 
     def groups(self) -> list[list[nn.Parameter]]:
         """Return groups of parameters, each with a rate of its own."""
