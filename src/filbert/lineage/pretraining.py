@@ -69,10 +69,7 @@ class ElmoPretraining(nn.Module):
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train on raw text and write a folder that a contestant of `compare` starts from.
 
-    The folder also has metrics.jsonl, with the loss of each step, and run.json.
-
-    Returns:
-        The content of run.json.
+    Returns the content of its run.json; metrics.jsonl has the loss of each step.
 
     Raises:
         ConfigError: An option is not of this recipe.
@@ -174,10 +171,7 @@ def _descend(
     groups: list[list[nn.Parameter]],
     rates: Callable[[int], list[float]],
 ) -> Iterator[tuple[float, int]]:
-    """Take a step with Adam for each batch; yield its mean loss and its number of predictions.
-
-    `rates` returns the learning rate of each group after a number of steps.
-    """
+    """Take a step for each batch at the groups' `rates`; yield loss and number of predictions."""
     adam = torch.optim.Adam([{"params": group} for group in groups], betas=_BETAS)
     model.train()
     for step, (losses, count) in enumerate(batches):
@@ -199,12 +193,8 @@ def train_steps(
 ) -> int:
     """Train with a warm-up and a linear fall, and return the number of steps.
 
-    Args:
-        model: Trained in place.
-        batches: Losses, which are averaged, and the number of predictions; without end.
-        steps: Unless the options have a time.
-        options: lr, warmup and time.
-        log: For the loss of each step.
+    `batches` are losses, which are averaged, and the number of predictions; without end. `steps`
+    counts unless the options have a time.
     """
     chosen, begun, total = options.train, time.monotonic(), 0
     seconds = chosen.time_seconds
