@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test test-slow format bench-finetune bench-embed bench-tasks bench-tasks-small \
 	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency bench-turns report \
-	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
+	bench-masking bench-gpu bench-gpu-inference course test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,10 @@ test: $(VENV)/.dev
 # What takes minutes: compilation by inductor, small runs of the benchmarks, processes killed at random.
 test-slow: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow --durations 20
+
+# The notebooks of docs/course.md from the first cell to the last; `make test` runs the first of them.
+course: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/benchmarks/test_course.py --durations 0
 
 # Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
 test-ray: $(VENV)/.dev
