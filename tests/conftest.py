@@ -71,54 +71,31 @@ WORDS = [
 ]
 
 
-class Blank:
-    """A figure or axes that accept every call and draw nothing."""
-
-    def __getattr__(self, _: str) -> Blank:
-        return self
-
-    def __call__(self, *_: object, **__: object) -> Blank:
-        return self
-
-    def __getitem__(self, _: object) -> Blank:
-        return self
-
-    def __iter__(self) -> Iterator[Blank]:
-        return iter(())
-
-    def __bool__(self) -> bool:
-        return False
+_DRAW = plots.write_png
 
 
-_BLANK = Blank()
-_UNDRAWN = {
-    "new_figure": lambda *_, **__: (_BLANK, _BLANK),
-    "stacked_figure": lambda *_, **__: (_BLANK, _BLANK, _BLANK),
-    "panel_grid": lambda names, *_, **__: (_BLANK, [_BLANK] * len(names)),
-    "plain_logarithm": lambda *_: None,
-    "save": lambda _, path: path.write_bytes(b"\x89PNG"),
-}
-_DRAWN = {name: getattr(plots, name) for name in _UNDRAWN}
+def _blank(_: object, path: Path) -> None:
+    path.write_bytes(b"\x89PNG")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_plots() -> Iterator[None]:
     """Plots are empty files: they take three quarters of a small run, and tests/report draws."""
-    with mock.patch.multiple(plots, **_UNDRAWN):
+    with mock.patch.object(plots, "write_png", _blank):
         yield
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Iterator[None]:
     """Plots are drawn in this file."""
-    with mock.patch.multiple(plots, **_DRAWN):
+    with mock.patch.object(plots, "write_png", _DRAW):
         yield
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots are empty files in a test of tests/report, too."""
-    monkeypatch.setattr("filbert.report.plots.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    monkeypatch.setattr(plots, "write_png", _blank)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from typing import Any
 
 from filbert.errors import ConfigError, FormatError, InputError
 
+# The colours, the type and the logo of every page.
+THEME = Path(__file__).with_name("theme")
 # A JSON text can take thirty times its size as objects. Names for 50,000 labels fit in.
 MAX_JSON_BYTES = 4 * 2**20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

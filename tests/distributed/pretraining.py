@@ -71,7 +71,7 @@ def runs(parallel: Parallel, out: Path) -> dict[str, Any]:
     # A second meeting of the same torchrun would sometimes wait for ever. Plots are not looked at.
     with (
         mock.patch.object(pretrain, "start", lambda *_: contextlib.nullcontext(parallel)),
-        mock.patch("filbert.report.plots.save", lambda *_: None),
+        mock.patch("filbert.report.plots.write_png", lambda *_: None),
     ):
         options = pretrain_options(out, out / "text-two")
         found["text"] = pretrain.pretrain(options)

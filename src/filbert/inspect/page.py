@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from filbert.errors import ConfigError, InputError, checked_keywords
+from filbert.files import THEME
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
 
@@ -194,7 +195,6 @@ def page_html(
             f"script-src 'sha256-{digest}'"
         ),
         "title": f"{views[0].texts[0][:60]} · filbert inspect",
-        "style": Markup(_asset("page.css")),
         # Neither "</script>" nor a comment may begin in the data.
         "about": Markup(json.dumps(about).replace("<", "\\u003c")),
         "blobs": blobs,
@@ -263,7 +263,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent)
+    loader = FileSystemLoader([Path(__file__).parent, THEME])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 

@@ -20,7 +20,7 @@ from filbert.files import read_json
 from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
-from filbert.report.plots import Ranking, Style
+from filbert.report.plots import Ranking
 from filbert.report.render import (
     Cell,
     Section,
@@ -91,7 +91,7 @@ class StudyFiles:
         # The id of the positive one of two labels; None for more labels.
         self.positive = None if positive is None else self.labels.index(positive)
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
-        self.styles = {one["name"]: Style.of(at) for at, one in enumerate(self.contestants)}
+        self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
 
     @cached_property
     def metrics(self) -> list[tuple[str, str]]:
@@ -226,7 +226,7 @@ def ranking(study: StudyFiles) -> Section:
     """The metrics of all contestants with intervals; the deciding one as a plot."""
     (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
     estimates = [
-        (one["name"], study.styles[one["name"]], value, _ends(one["test"][key]),
+        (one["name"], study.colors[one["name"]], value, _ends(one["test"][key]),
          [seed for seed in one["test"][key]["seeds"] if seed is not None])
         for one in measured if (value := study.value(one)) is not None
     ]  # fmt: skip
@@ -318,21 +318,23 @@ def curves(study: StudyFiles) -> Section:
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
         if at is not None:
             is_true, confidence = scores.gold == at, scores.probabilities[:, at]
-        calibrated.append((name, study.styles[name], is_true, confidence))
+        calibrated.append((name, study.colors[name], is_true, confidence))
     if at is not None:
         of_label = f"label {study.labels[at]}"
         lines = [
-            Ranking(name, is_true, confidence, style.color, style.line)
-            for name, style, is_true, confidence in calibrated
+            Ranking(name, is_true, confidence, color)
+            for name, color, is_true, confidence in calibrated
         ]
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
             figures[kind] = (plots.ranking_plot(ordered, kind), caption)
     figures["calibration"] = (
-        plots.reliability_panels(calibrated, xlabel=f"probability of {of_label}"),
-        f"Calibration: observed frequency of {of_label} over its predicted probability. "
-        "Dashed grey: calibrated; below it the probabilities are too high.",
+        plots.reliability_plot(
+            calibrated, xlabel=f"probability of {of_label}", ylabel="observed frequency"
+        ),
+        f"Calibration: observed frequency of {of_label} over its predicted probability, in bins of "
+        "equally many rows. Dashed: calibrated; below it the probabilities are too high.",
     )
     return section(
         "Curves and calibration",
@@ -352,7 +354,7 @@ def costs(study: StudyFiles) -> Section | None:
         ("rows_per_second", "inference, rows per second"),
     ):
         models = [
-            (one["name"], study.styles[one["name"]], one["costs"][key], study.value(one) or 0.0)
+            (one["name"], study.colors[one["name"]], one["costs"][key], study.value(one) or 0.0)
             for one in study.measured
             if one["costs"].get(key)
         ]
@@ -374,14 +376,13 @@ def costs(study: StudyFiles) -> Section | None:
 def errors(study: StudyFiles) -> Section:
     """Confusion matrices."""
     num = len(study.labels)
-    tables = []
-    for name, scores in study.scores.items():
+    figures: dict[str, Any] = {}
+    for number, (name, scores) in enumerate(study.scores.items(), start=1):
         counts = np.zeros((num, num), dtype=np.int64)
         np.add.at(counts, (scores.gold, scores.predicted), 1)
-        tables.append((name, counts))
-    plot = plots.confusion_panels(tables, study.labels)
-    caption = "Confusion matrices: gold in rows, predicted in columns, share of the row."
-    return section("Errors", gallery(study.path, {"confusions": (plot, caption)}))
+        caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
+        figures[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
+    return section("Errors", gallery(study.path, figures))
 
 
 def slices(study: StudyFiles) -> Section | None:

@@ -1,13 +1,15 @@
-"""Plots of a run or a study: training, ranking, decisions, calibration, scores, lengths, costs.
+"""Plots of a run or a comparison as plain values: the page draws them, and so does matplotlib.
 
-N rows, C labels. `Lines` are lines of metrics.jsonl. All plots have one palette, quiet axes and
-twice the screen's resolution. pyplot is not used, as it keeps global state.
+N rows, C labels. `Lines` are lines of metrics.jsonl. `Plot.facts` is what the script of the page
+draws with hover and zoom, `write_png` the same plot as a file. pyplot is not used, as it keeps
+global state.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +20,18 @@ from filbert.metrics import ranking
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe and Ito 2008: distinguishable by colour-blind readers, and in grey by lightness.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
 )  # fmt: skip
-SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-INK, QUIET, GREY, FAINT = "#1F2933", "#66727F", "#B8C1CA", "#E3E8ED"
-BLUES = ("#F1F5F8", "#9CC3E0", BLUE)
+INK, QUIET, GREY, FAINT = "#25221d", "#6a6459", "#B8C1CA", "#e3ded4"
+# Colours of the series by number; theme.css has the same for both colour schemes.
+SERIES = ("#1d7562", "#c2570c", "#2f6fb0", "#a4508b", "#8a6d00", "#4f9bd0", "#25221d", "#8d8678")
 DASHES = (0, (4, 3))
-WIDTH, HEIGHT = 4.8, 4.1  # inches of 100 page pixels
 PIXELS_PER_INCH = 200
-MOST_POINTS = 2000  # more points than a screen can show
+MOST_POINTS = 1000  # of a series, and 20 times as many of a plot
 MOST_LABELS_WITH_NUMBERS = 12
 # Bins of a reliability diagram, and the least rows in each.
 BINS, ROWS_PER_BIN = 10, 20
@@ -39,55 +39,169 @@ BINS, ROWS_PER_BIN = 10, 20
 Lines = Sequence[Mapping[str, Any]]
 
 
-def new_figure(
-    xlabel: str, ylabel: str, *, height: float = HEIGHT, grid: str = "both"
-) -> tuple[Figure, Axes]:
-    """A figure with one set of axes."""
-    figure = _figure(height)
-    axes = figure.add_subplot()
-    quieten(axes, xlabel, ylabel, grid=grid)
-    return figure, axes
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one colour.
+
+    Attributes:
+        name: For the legend; empty for none.
+        x, y: float (points,); NaN leaves a gap.
+        color: A number of SERIES; -1 for grey.
+        mark: line, faint, dashes, steps (a value holds down to the next lower x), dots, both (a
+            line and dots) or bars.
+        ends: Intervals of y, or of x where the rows have names: low and high, (points,) each.
+    """
+
+    name: str
+    x: Any
+    y: Any
+    color: int = 0
+    mark: str = "line"
+    ends: Any = None
+
+    def facts(self, most: int) -> dict[str, Any]:
+        """The points in JSON, at most `most` of them, with five significant digits."""
+        at = _thinned(len(self.x), most)
+        columns = {"x": self.x, "y": self.y}
+        if self.ends is not None:
+            columns |= {"low": self.ends[0], "high": self.ends[1]}
+        points = {key: _short(np.asarray(values, float)[at]) for key, values in columns.items()}
+        return {"name": self.name, "color": self.color, "mark": self.mark, **points}
 
 
-def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, Axes]:
-    """A figure with a tall panel over a low one and a common x axis."""
-    figure = _figure(4.5)
-    top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
-    quieten(top, "", upper)
-    quieten(bottom, xlabel, lower)
-    figure.align_ylabels()
-    return figure, top, bottom
+def _short(values: Iterable[float]) -> list[float | None]:
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
 
 
-def panel_grid(
-    names: Sequence[str], xlabel: str, ylabel: str, *, row_height: float
-) -> tuple[Figure, list[Axes]]:
-    """A figure with a small panel for each name, three per row, with common axes."""
-    rows = -(-len(names) // 3)
-    figure = _figure(row_height * rows + 0.5)
-    grid = list(figure.subplots(rows, 3, squeeze=False, sharex=True, sharey=True).flat)
-    for axes in grid[len(names) :]:
-        axes.remove()
-    for axes, name in zip(grid, names, strict=False):
-        quieten(axes, "", "")
-        axes.set_title(plain(name, 20), fontsize=8, color=INK, loc="left", pad=3)
-        axes.tick_params(labelsize=7.5)
-    # The last panel of every column has the tick labels, also if the last row is not full.
-    for axes in grid[max(len(names) - 3, 0) : len(names)]:
-        axes.tick_params(labelbottom=True)
-    figure.supxlabel(xlabel, fontsize=9, color=QUIET)
-    figure.supylabel(ylabel, fontsize=9, color=QUIET)
-    return figure, grid[: len(names)]
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One set of axes, perhaps with a low one `below` it that has the same x.
+
+    Attributes:
+        log: The logarithmic axes: x, y or xy.
+        xlim, ylim: Where an axis begins and ends; None for the range of the points.
+        borders: (axis, value, name) of dashed lines.
+        rows: Names of the y positions 0, 1, 2 ..., from the top.
+    """
+
+    xlabel: str
+    ylabel: str
+    series: Sequence[Series]
+    log: str = ""
+    xlim: tuple[float | None, float | None] = (None, None)
+    ylim: tuple[float | None, float | None] = (None, None)
+    borders: Sequence[tuple[str, float, str]] = ()
+    rows: Sequence[str] = ()
+    below: Plot | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """The plot in JSON."""
+        most = min(MOST_POINTS, 20 * MOST_POINTS // max(len(self.series), 1))
+        own = {name: getattr(self, name) for name in ("xlabel", "ylabel", "log", "xlim", "ylim")}
+        return own | {
+            "series": [one.facts(most) for one in self.series if len(one.x)],
+            "borders": [(axis, float(value), name) for axis, value, name in self.borders],
+            "rows": list(self.rows),
+            "below": self.below and self.below.facts(),
+        }
+
+    def figure(self) -> Figure:
+        """The same in matplotlib."""
+        height = 0.75 + 0.27 * len(self.rows) if self.rows else 4.1
+        figure = _figure(height)
+        parts = [self, *([self.below] if self.below else ())]
+        heights = {"height_ratios": [3.2, 1][: len(parts)]}
+        grid = figure.subplots(len(parts), 1, sharex=True, squeeze=False, gridspec_kw=heights)
+        for plot, axes in zip(parts, grid.flat, strict=True):
+            plot.draw(axes, is_last=plot is parts[-1])
+        names = [one for one in self.series if one.name] + [one for one in self.borders if one[2]]
+        if len(names) > 1 and not self.rows:
+            figure.legend(
+                loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=INK,
+            )  # fmt: skip
+        return figure
+
+    def draw(self, axes: Axes, *, is_last: bool) -> None:
+        """Draw the series on axes of matplotlib."""
+        quieten(axes, plain(self.xlabel, 60) if is_last else "", plain(self.ylabel, 60))
+        for one in self.series:
+            _draw(axes, one, flat=bool(self.rows))
+        for axis, value, name in self.borders:
+            line = axes.axvline if axis == "x" else axes.axhline
+            line(value, color=INK, linewidth=1, linestyle=DASHES, label=plain(name))
+        for axis, scale in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+            if axis in self.log:
+                scale("log")
+        axes.set_xlim(*self.xlim)
+        axes.set_ylim(*self.ylim)
+        if self.rows:
+            axes.set_yticks(range(len(self.rows)), [plain(name, 22) for name in self.rows])
+            axes.set_ylim(len(self.rows) - 0.4, -0.6)
+
+
+def _draw(axes: Axes, one: Series, *, flat: bool) -> None:
+    x, y = np.asarray(one.x, float), np.asarray(one.y, float)
+    color = GREY if one.color < 0 else SERIES[one.color % len(SERIES)]
+    if one.ends is not None:
+        low, high = np.asarray(one.ends, float)
+        (axes.hlines if flat else axes.vlines)(
+            y if flat else x, low, high, color=color, alpha=0.45, linewidth=2.5
+        )
+    if one.mark == "bars":
+        axes.bar(x, y, width=0.9 * float(np.diff(x).min()) if len(x) > 1 else 1, color=color)
+        return
+    styles: dict[str, dict[str, Any]] = {
+        "faint": {"alpha": 0.35, "linewidth": 0.9}, "dashes": {"linestyle": DASHES, "linewidth": 1},
+        "steps": {"drawstyle": "steps-post"}, "both": {"marker": "o", "markersize": 4.5},
+        "dots": {"linestyle": "none", "marker": "o", "markersize": 4 if len(x) < 200 else 2.5},
+    }  # fmt: skip
+    style = {"linewidth": 1.6} | styles.get(one.mark, {})
+    axes.plot(x, y, color=color, label=plain(one.name), **style)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A confusion matrix, int (C, C): rows are gold, columns predicted."""
+
+    labels: Sequence[str]
+    counts: np.ndarray
+
+    def facts(self) -> dict[str, Any]:
+        """The matrix in JSON."""
+        return {"labels": list(self.labels), "counts": self.counts.tolist()}
+
+    def figure(self) -> Figure:
+        """The same in matplotlib."""
+        num = len(self.labels)
+        figure = _figure(min(3.0 + 0.16 * num, 7.0))
+        axes = figure.subplots()
+        quieten(axes, "predicted", "gold", grid="none")
+        from matplotlib.colors import LinearSegmentedColormap
+
+        shares = self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1)
+        colors = LinearSegmentedColormap.from_list("filbert", ("#f1eee7", SERIES[0]))
+        axes.imshow(shares, cmap=colors, vmin=0, vmax=1, aspect="auto")
+        shown = shares if num <= MOST_LABELS_WITH_NUMBERS else np.empty((0, 0))
+        for (row, column), share in np.ndenumerate(shown):
+            axes.text(
+                column, row, f"{self.counts[row, column]:,}", ha="center", va="center", fontsize=8,
+                color="white" if share > 0.6 else INK,
+            )  # fmt: skip
+        size = 8 if num <= 12 else 5
+        names = [plain(label, 18) for label in self.labels]
+        axes.set_xticks(range(num), names, fontsize=size, rotation=0 if num <= 4 else 90)
+        axes.set_yticks(range(num), names, fontsize=size)
+        return figure
 
 
 def _figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    return Figure(figsize=(4.8, height), layout="constrained", facecolor="white")
 
 
 def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None:
-    """Give axes the style of the report; `grid` is both, x, y or none."""
+    """Give axes of matplotlib the style of the report; `grid` is both, x, y or none."""
     axes.set_xlabel(xlabel, color=QUIET, fontsize=9.5)
     axes.set_ylabel(ylabel, color=QUIET, fontsize=9.5)
     axes.tick_params(which="both", colors=QUIET, labelsize=9, length=0)
@@ -99,49 +213,8 @@ def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None
         axes.grid(True, axis=grid, color=FAINT, linewidth=0.8)  # type: ignore[arg-type]
 
 
-def add_legend(axes: Axes, place: Any = "above") -> None:
-    """A legend, if anything is labelled; "above" is outside the axes, in two or three columns."""
-    names = axes.get_legend_handles_labels()[1]
-    if not names:
-        return
-    where: dict[str, Any] = {"loc": place}
-    if place == "above":
-        columns = 3 if len("".join(names)) <= 45 else 2
-        where = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": columns}
-    axes.legend(
-        frameon=True, framealpha=0.85, edgecolor="none", fontsize=8.5, labelcolor=INK, **where
-    )
-
-
-def legend_below(figure: Figure) -> None:
-    """A legend in two columns below the axes, for many names."""
-    figure.legend(
-        loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=INK,
-        handlelength=2.6, columnspacing=1.2, labelspacing=0.35, borderaxespad=0.1,
-    )  # fmt: skip
-
-
-def unit_square(axes: Axes, *, few_ticks: bool = False) -> None:
-    """Both axes from 0 to 1."""
-    axes.set_xlim(-0.015, 1.015)
-    axes.set_ylim(-0.015, 1.015)
-    if few_ticks:
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-
-
-def plain_logarithm(axis: Axis, low: float, high: float) -> None:
-    """Ticks in decimal numbers for a logarithmic axis; `low` and `high` bound the data."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 30 else (1.0, 2.0, 5.0)
-    axis.set_major_locator(LogLocator(10, subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
 def plain(name: object, longest: int = 28) -> str:
-    """A name for a plot: on one line, without formulas, and shortened in the middle.
+    """A name for matplotlib: on one line, without formulas, and shortened in the middle.
 
     Names of models often differ at their end.
     """
@@ -160,13 +233,22 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path, dpi=PIXELS_PER_INCH, format="png", metadata={"Software": None})
 
 
+def write_png(plot: Plot | Matrix, path: Path) -> None:
+    """Draw a plot into a file."""
+    save(plot.figure(), path)
+
+
+def _thinned(num: int, most: int = MOST_POINTS) -> np.ndarray:
+    return np.asarray(np.linspace(0, num - 1, min(num, most)).round(), dtype=np.int64)
+
+
 # Training
 
 
 def loss_curve(
     steps: Lines, evaluations: Lines, *, key: str = "loss", dev_key: str = "loss",
     ylabel: str = "loss (nats)",
-) -> Figure:  # fmt: skip
+) -> Plot:  # fmt: skip
     """Training loss with its running mean and dev loss; below, the learning rate.
 
     Args:
@@ -177,40 +259,32 @@ def loss_curve(
         ylabel: Name and unit of the loss.
     """
     at = values_of(steps, "step")
-    figure, upper, lower = stacked_figure("step", ylabel, "learning rate")
     loss = values_of(steps, key if any(line.get(key) is not None for line in steps) else "loss")
-    _smoothed(upper, at, loss, "train")
+    series = _smoothed(at, loss, "train")
     dev = values_of([line["metrics"] for line in evaluations], dev_key)
     if np.isfinite(dev).any():
-        _dots(upper, values_of(evaluations, "step"), dev, VERMILLION, "dev")
+        series.append(Series("dev", values_of(evaluations, "step"), dev, 1, "both"))
     # The loss of the first steps would squeeze the others: a pre-training loss starts at the
     # logarithm of the vocabulary size and falls within few steps.
-    known = loss[np.isfinite(loss)]
+    known, top = loss[np.isfinite(loss)], None
     if len(known):
-        upper.set_ylim(0, 1.1 * max(np.quantile(known, 0.98), np.nanmax(np.append(dev, 0))))
-    add_legend(upper)
-    lower.plot(at, values_of(steps, "lr"), color=QUIET, linewidth=1.6)
-    lower.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-    lower.yaxis.get_offset_text().set(color=QUIET, fontsize=8)
-    lower.set_ylim(bottom=0)
-    return figure
+        top = 1.1 * float(max(np.quantile(known, 0.98), np.nanmax(np.append(dev, 0))))
+    rate = Series("learning rate", at, values_of(steps, "lr"), -1)
+    below = Plot("step", "learning rate", [rate], ylim=(0, None))
+    return Plot("step", ylabel, series, ylim=(0, top), below=below)
 
 
-def gradient_curve(steps: Lines, clip: float | None) -> Figure:
+def gradient_curve(steps: Lines, clip: float | None) -> Plot:
     """Norm of the gradient before clipping at every step; `clip` is None or 0 for no clipping."""
-    figure, axes = new_figure("step", "gradient norm (logarithmic)")
-    _smoothed(axes, values_of(steps, "step"), values_of(steps, "grad_norm"), "norm")
-    if clip:
-        axes.axhline(clip, color=INK, linewidth=1, linestyle=DASHES, label=f"clipped to {clip:g}")
-    axes.set_yscale("log")
-    add_legend(axes)
-    return figure
+    series = _smoothed(values_of(steps, "step"), values_of(steps, "grad_norm"), "norm")
+    borders = [("y", clip, f"clipped to {clip:g}")] if clip else []
+    return Plot("step", "gradient norm (logarithmic)", series, log="y", borders=borders)
 
 
 def metric_curves(
     evaluations: Lines, columns: Sequence[tuple[str, str]], *, kept_step: int | None = None,
     ylabel: str = "dev metric",
-) -> Figure:  # fmt: skip
+) -> Plot:  # fmt: skip
     """Metrics on dev at every evaluation; a single metric that falls far is drawn logarithmically.
 
     Args:
@@ -219,35 +293,23 @@ def metric_curves(
         kept_step: The step whose weights were kept.
         ylabel: Name of the y axis.
     """
-    figure, axes = new_figure("step", ylabel, height=4.5)
-    values = np.empty(0)
-    for (key, name), color in zip(columns, SERIES, strict=False):
-        values = values_of([line["metrics"] for line in evaluations], key)
-        if np.isfinite(values).any():
-            _dots(axes, values_of(evaluations, "step"), values, color, name)
-    known = values[np.isfinite(values) & (values > 0)]
-    if len(columns) == 1 and len(known) and known.max() > 5 * known.min():
-        axes.set_yscale("log")
-        plain_logarithm(axes.yaxis, known.min(), known.max())
-        axes.set_ylabel(f"{ylabel} (logarithmic)")
-    if kept_step is not None:
-        _threshold(axes, kept_step, "kept")
-    add_legend(axes)
-    return figure
+    at, lines = values_of(evaluations, "step"), [line["metrics"] for line in evaluations]
+    series = [
+        Series(name, at, values_of(lines, key), color, "both")
+        for color, (key, name) in enumerate(columns)
+    ]
+    known = [v for v in series[0].y if math.isfinite(v) and v > 0] if len(series) == 1 else []
+    is_log = bool(known and max(known) > 5 * min(known))
+    borders = [] if kept_step is None else [("x", kept_step, "kept")]
+    return Plot("step", ylabel + " (logarithmic)" * is_log, series, "y" * is_log, borders=borders)
 
 
-def _dots(axes: Axes, at: np.ndarray, values: np.ndarray, color: str, name: str) -> None:
-    axes.plot(at, values, color=color, marker="o", markersize=4.5, linewidth=1.6, label=name)
-
-
-def _smoothed(axes: Axes, at: np.ndarray, values: np.ndarray, name: str) -> None:
-    """Draw values, with their running mean if there are at least 20."""
+def _smoothed(at: np.ndarray, values: np.ndarray, name: str) -> list[Series]:
+    """Values, with their running mean if there are at least 20."""
     if len(values) < 20:
-        _dots(axes, at, values, BLUE, name)
-        return
-    axes.plot(at, values, color=BLUE, alpha=0.3, linewidth=0.9, label=name)
+        return [Series(name, at, values, 0, "both")]
     smooth = running_mean(values, max(5, len(values) // 25))
-    axes.plot(at, smooth, color=BLUE, linewidth=1.8, label=f"{name}, running mean")
+    return [Series(name, at, values, 0, "faint"), Series(f"{name}, running mean", at, smooth)]
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:
@@ -256,10 +318,6 @@ def running_mean(values: np.ndarray, width: int) -> np.ndarray:
     total = np.convolve(np.where(known, values, 0.0), np.ones(width), mode="same")
     num = np.convolve(known.astype(float), np.ones(width), mode="same")
     return np.where(num > 0.5, total / np.maximum(num, 1), np.nan)
-
-
-def _threshold(axes: Axes, value: float, label: str) -> None:
-    axes.axvline(value, color=INK, linewidth=1, linestyle=DASHES, label=label)
 
 
 def values_of(lines: Lines, key: str) -> np.ndarray:
@@ -277,18 +335,14 @@ class Ranking:
     name: str
     is_positive: np.ndarray
     scores: np.ndarray
-    color: str = ""
-    line: Any = "-"
+    color: int = 0
 
     def curve(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """X and y of the curve "roc" or "pr", with at most MOST_POINTS points."""
+        """X and y of the curve "roc" or "pr"."""
         if kind == "roc":
-            x, y = ranking.roc_curve(self.is_positive, self.scores)
-        else:
-            x, y = ranking.pr_curve(self.is_positive, self.scores)
-            x, y = np.append(0, x), np.append(y[0], y)
-        chosen = _thinned(len(x))
-        return x[chosen], y[chosen]
+            return ranking.roc_curve(self.is_positive, self.scores)
+        x, y = ranking.pr_curve(self.is_positive, self.scores)
+        return np.append(0, x), np.append(y[0], y)
 
     def area(self, kind: str) -> float:
         """ROC AUC or average precision."""
@@ -296,35 +350,25 @@ class Ranking:
         return area(self.is_positive, self.scores) or 0.0
 
 
-def _thinned(num: int) -> np.ndarray:
-    return np.asarray(np.linspace(0, num - 1, min(num, MOST_POINTS)).round(), dtype=np.int64)
-
-
-def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = True) -> Figure:
-    """ROC curves ("roc") or precision-recall curves ("pr"), the first one on top, with areas.
+def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = True) -> Plot:
+    """ROC curves ("roc") or precision-recall curves ("pr"), with their areas in the legend.
 
     The dashed line is a random ranking.
     """
     labels = (
         ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
     )
-    figure, axes = new_figure(*labels, height=3.9 + 0.095 * len(curves))
+    series = [
+        Series(f"{one.name}  {one.area(kind):.3f}", *one.curve(kind), one.color) for one in curves
+    ]
     if show_random:
         start = 0 if kind == "roc" else float(curves[0].is_positive.mean())
-        end = 1 if kind == "roc" else start
-        axes.plot([0, 1], [start, end], color=GREY, linewidth=1, linestyle=DASHES)
-    for number, one in enumerate(curves):
-        axes.plot(
-            *one.curve(kind), color=one.color or SERIES[number % len(SERIES)],
-            linestyle=one.line, linewidth=2 if number == 0 else 1.4, zorder=3 - number * 0.01,
-            label=f"{plain(one.name, 24)}  {one.area(kind):.3f}",
-        )  # fmt: skip
-    unit_square(axes)
-    legend_below(figure)
-    return figure
+        ends = [start, 1 if kind == "roc" else start]
+        series.append(Series("", [0, 1], ends, -1, "dashes"))
+    return Plot(*labels, series, xlim=(0, 1), ylim=(0, 1.01))
 
 
-def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float | None) -> Figure:
+def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float | None) -> Plot:
     """Precision, recall and F1 at every threshold.
 
     Args:
@@ -332,79 +376,47 @@ def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float
         scores: float (N,), in [0, 1].
         threshold: The threshold in use, if there is one.
     """
-    figure, axes = new_figure("threshold", "")
     table = ranking.cuts(is_positive, scores)
-    at = _thinned(len(table.scores))
-    hits, flagged = table.hits[at], table.flagged[at]
-    for values, color, name in (
-        (hits / flagged, GREEN, "precision"),
-        (hits / table.num_positives, ORANGE, "recall"),
-        (2 * hits / (flagged + table.num_positives), BLUE, "F1"),
-    ):
-        # The values of a score hold for every threshold down to the next lower score.
-        axes.step(table.scores[at], values, where="post", color=color, label=name)
-    if threshold is not None:
-        _threshold(axes, threshold, f"in use: {threshold:.3f}")
-    unit_square(axes)
-    add_legend(axes)
-    return figure
+    values = {
+        "precision": table.hits / table.flagged,
+        "recall": table.hits / table.num_positives,
+        "F1": 2 * table.hits / (table.flagged + table.num_positives),
+    }
+    series = [
+        Series(name, table.scores, y, color, "steps")
+        for color, (name, y) in enumerate(values.items())
+    ]
+    borders = [] if threshold is None else [("x", threshold, f"in use: {threshold:.3f}")]
+    return Plot("threshold", "", series, xlim=(0, 1), ylim=(0, 1.01), borders=borders)
 
 
-def confusion_plot(counts: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Confusion matrix, int (C, C): rows are gold, columns predicted."""
-    num = len(labels)
-    figure, axes = new_figure("predicted", "gold", height=min(3.0 + 0.16 * num, 7.0))
-    size = 11 if num <= 4 else 8.5 if num <= 12 else 6.5 if num <= 28 else 5
-    draw_confusion(axes, counts, size=size)
-    names = [plain(label, 18) for label in labels]
-    turn = 0 if num <= 4 and max(map(len, names)) < 12 else 90
-    axes.set_xticks(range(num), names, fontsize=min(size, 8.5), rotation=turn)
-    axes.set_yticks(range(num), names, fontsize=min(size, 8.5))
-    return figure
-
-
-def draw_confusion(axes: Axes, counts: np.ndarray, *, size: float) -> None:
-    """Draw the cells of a confusion matrix; colours are shares of the gold label."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    colors, num = LinearSegmentedColormap.from_list("filbert", BLUES), len(counts)
-    axes.imshow(shares, cmap=colors, vmin=0, vmax=1, aspect="auto")
-    for (row, column), share in np.ndenumerate(shares if num <= MOST_LABELS_WITH_NUMBERS else []):
-        text = f"{counts[row, column]:,}" + (f"\n{100 * share:.1f} %" if num <= 4 else "")
-        axes.text(
-            column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
-            color="white" if share > 0.6 else INK,
-        )  # fmt: skip
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.grid(False)
-    axes.set_xticks(np.arange(num + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(num + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=2 if num <= 12 else 0.5)
-    axes.tick_params(which="minor", length=0)
-
-
-def reliability_plot(is_true: np.ndarray, scores: np.ndarray, *, ylabel: str) -> Figure:
-    """Observed frequency over score, with 95 % intervals; below, the rows by score.
+def reliability_plot(
+    models: Sequence[tuple[str, int, np.ndarray, np.ndarray]], *, xlabel: str, ylabel: str
+) -> Plot:
+    """Observed frequency over score; of a single model with 95 % intervals and, below, its rows.
 
     Args:
-        is_true: bool (N,).
-        scores: float (N,), in [0, 1].
+        models: (name, colour, is true, bool (N,), scores, float (N,) in [0, 1]).
+        xlabel: What the score is of.
         ylabel: What is observed.
     """
     from scipy.stats import binomtest
 
-    figure, upper, lower = stacked_figure("score", ylabel, "rows")
-    _reliability(upper, is_true, scores, BLUE)
-    for score, outcomes in by_quantile(is_true, scores):
-        found = binomtest(int(outcomes.sum()), len(outcomes)).proportion_ci(method="wilson")
-        upper.vlines(score, found.low, found.high, color=BLUE, alpha=0.35, linewidth=2)
-    upper.set_ylim(-0.02, 1.02)
-    lower.hist(scores, bins=20, range=(0, 1), color=SKY, rwidth=0.9)
-    lower.set_yscale("symlog", linthresh=10)
-    lower.set_xlim(0, 1)
-    return figure
+    series, below = [Series("", [0, 1], [0, 1], -1, "dashes")], None
+    for name, color, is_true, scores in models:
+        bins = by_quantile(is_true, scores)
+        x, y = [score for score, _ in bins], [outcomes.mean() for _, outcomes in bins]
+        ends = None
+        if len(models) == 1:
+            found = [
+                binomtest(int(o.sum()), len(o)).proportion_ci(method="wilson") for _, o in bins
+            ]
+            ends = [one.low for one in found], [one.high for one in found]
+            counts, edges = np.histogram(scores, bins=20, range=(0, 1))
+            rows = Series("rows", (edges[1:] + edges[:-1]) / 2, counts, color, "bars")
+            below = Plot(xlabel, "rows", [rows], xlim=(0, 1), ylim=(0, None))
+        series.append(Series(name, x, y, color, "both", ends))
+    return Plot(xlabel, ylabel, series, xlim=(0, 1), ylim=(0, 1.02), below=below)
 
 
 def by_quantile(is_true: np.ndarray, scores: np.ndarray) -> list[tuple[float, np.ndarray]]:
@@ -414,110 +426,47 @@ def by_quantile(is_true: np.ndarray, scores: np.ndarray) -> list[tuple[float, np
     return [(float(scores[rows].mean()), is_true[rows]) for rows in parts]
 
 
-def _reliability(
-    axes: Axes, is_true: np.ndarray, scores: np.ndarray, color: str, marker: str = "o"
-) -> None:
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHES)
-    points = [(score, outcomes.mean()) for score, outcomes in by_quantile(is_true, scores)]
-    axes.plot(*zip(*points, strict=True), color=color, marker=marker, markersize=4.5, linewidth=1.6)
-
-
 def scatter(
     gold: np.ndarray, values: np.ndarray, *, xlabel: str, ylabel: str, identity: bool
-) -> Figure:
+) -> Plot:
     """Values over gold scores, float (N,) each, with the line gold = value or a linear fit."""
-    figure, axes = new_figure(xlabel, ylabel)
-    at = _thinned(len(gold))
-    alpha = 0.8 if len(at) < 100 else 0.5 if len(at) < 500 else 0.25
-    axes.scatter(gold[at], values[at], s=14, color=BLUE, linewidths=0, alpha=alpha)
     ends = np.array([gold.min(), gold.max()])
     fitted = ends
     if not identity and ends[0] < ends[1]:
         fitted = np.polyval(np.polyfit(gold, values, 1), ends)
-    name = "exact" if identity else "linear fit"
-    axes.plot(ends, fitted, label=name, color=INK, linewidth=1, linestyle=DASHES)
-    add_legend(axes, "upper left")
-    return figure
+    line = Series("exact" if identity else "linear fit", ends, fitted, -1, "dashes")
+    return Plot(xlabel, ylabel, [Series("rows", gold, values, 0, "dots"), line])
+
+
+def length_plot(lengths: Mapping[str, Sequence[int]], limit: int | None) -> Plot:
+    """Share of the rows by their number of tokens, for every split; the border is the limit."""
+    top = max(float(np.quantile(values, 0.995)) for values in lengths.values())
+    edges = np.linspace(0, max(top, limit or 0) * 1.02, 41)
+    series = []
+    for color, (split, values) in enumerate(lengths.items()):
+        counts, _ = np.histogram(values, edges)
+        series.append(Series(split, (edges[1:] + edges[:-1]) / 2, counts / len(values), color))
+    borders = [("x", limit, f"cut at {limit}")] if limit else []
+    return Plot("tokens", "share of rows", series, ylim=(0, None), borders=borders)
 
 
 # Several models
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """Colour, marker and line of one of several models."""
-
-    color: str
-    marker: str
-    line: Any
-
-    @classmethod
-    def of(cls, place: int) -> Style:
-        """The style of the model with number `place`; no two of the first 64 are the same."""
-        colors, markers = (*SERIES, INK, "#8A939C"), "os^DvPX*"
-        reuse, at = divmod(place, len(colors))
-        line = (0, (9.0, 1.6, *(1.0, 1.6) * reuse)) if reuse else "-"
-        return cls(colors[at], markers[(at + reuse) % len(markers)], line)
-
-
 def interval_plot(
-    models: Sequence[tuple[str, Style, float, Sequence[float | None], Sequence[float]]],
+    models: Sequence[tuple[str, int, float, Sequence[float | None], Sequence[float]]],
     heading: str,
-) -> Figure:
-    """A row for each model, the first on top: name, style, value, interval, and seeds (dots)."""
-    figure, axes = new_figure(heading, "", height=0.75 + 0.27 * len(models), grid="x")
-    for place, (_, style, value, interval, seeds) in enumerate(reversed(models)):
-        if None not in interval:
-            ends: Any = interval
-            axes.plot(ends, [place] * 2, color=style.color, linewidth=3.4, alpha=0.55)
-        axes.plot(seeds, [place] * len(seeds), "o", color=QUIET, markersize=2.4)
-        axes.plot([value], [place], style.marker, color=style.color, markersize=6.5)
-    names = [plain(name, 22) for name, *_ in reversed(models)]
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", labelcolor=INK)
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.margins(x=0.04)
-    axes.locator_params(axis="x", nbins=5)
-    return figure
+) -> Plot:
+    """A row for each model, the first on top: name, colour, value, interval, and seeds (dots)."""
+    series = []
+    for place, (name, color, value, (low, high), seeds) in enumerate(models):
+        ends = None if low is None or high is None else ([low], [high])
+        series.append(Series("", seeds, [place] * len(seeds), -1, "dots"))
+        series.append(Series(name, [value], [place], color, "dots", ends))
+    return Plot(heading, "", series, rows=[name for name, *_ in models])
 
 
-def cost_plot(
-    models: Sequence[tuple[str, Style, float, float]], *, xlabel: str, ylabel: str
-) -> Figure:
-    """Quality over cost of models, each given as (name, style, cost, quality)."""
-    height = 3.9 + 0.1 * len(models)
-    figure, axes = new_figure(f"{xlabel} (logarithmic)", ylabel, height=height)
-    axes.set_xscale("log")
-    for name, style, cost, quality in models:
-        axes.plot([cost], [quality], style.marker, color=style.color, markersize=8,
-                  linestyle="none", label=plain(name, 24))  # fmt: skip
-    axes.margins(x=0.08, y=0.08)
-    plain_logarithm(axes.xaxis, *axes.get_xlim())
-    legend_below(figure)
-    return figure
-
-
-def reliability_panels(
-    models: Sequence[tuple[str, Style, np.ndarray, np.ndarray]], *, xlabel: str
-) -> Figure:
-    """A small reliability diagram for each model: (name, style, is true (N,), confidence (N,))."""
-    names = [name for name, *_ in models]
-    figure, grid = panel_grid(names, xlabel, "observed frequency", row_height=1.62)
-    for axes, (_, style, is_true, confidence) in zip(grid, models, strict=True):
-        _reliability(axes, is_true, confidence, style.color, style.marker)
-        unit_square(axes, few_ticks=True)
-    return figure
-
-
-def confusion_panels(models: Sequence[tuple[str, np.ndarray]], labels: Sequence[str]) -> Figure:
-    """A small confusion matrix (C, C) for each model: rows are gold, columns predicted."""
-    num = len(labels)
-    names = [name for name, _ in models]
-    figure, grid = panel_grid(names, "predicted", "gold", row_height=1.5)
-    for axes, (_, counts) in zip(grid, models, strict=True):
-        draw_confusion(axes, counts, size=8 if num == 2 else 7 if num == 3 else 5.5)
-        shown = [plain(label, 11) for label in labels] if num <= 6 else []
-        axes.set_xticks(range(len(shown)), shown, rotation=0 if num == 2 else 90)
-        axes.set_yticks(range(len(shown)), shown)
-        axes.tick_params(labelsize=6.8, pad=1)
-    return figure
+def cost_plot(models: Sequence[tuple[str, int, float, float]], *, xlabel: str, ylabel: str) -> Plot:
+    """Quality over cost of models, each given as (name, colour, cost, quality)."""
+    series = [Series(name, [cost], [quality], c, "dots") for name, c, cost, quality in models]
+    return Plot(f"{xlabel} (logarithmic)", ylabel, series, log="x")

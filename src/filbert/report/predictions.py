@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def rankings(folder: RunFolder) -> list[Ranking]:
     drawable = [one for one in curves if 0 < one.is_positive.sum() < len(one.is_positive)]
     if folder.problem == "binary" and len(drawable) < len(curves):
         return []
-    return drawable[:MOST_CURVES]
+    return [replace(one, color=at) for at, one in enumerate(drawable[:MOST_CURVES])]
 
 
 def decisions(folder: RunFolder) -> Section:
@@ -100,7 +101,7 @@ def decisions(folder: RunFolder) -> Section:
     if folder.problem != "multilabel":
         shown, only = most_frequent(table)
         caption = f"Confusion matrix: colour is the share of the gold label.{only}"
-        figures["confusion"] = (plots.confusion_plot(confusion(folder, shown), shown), caption)
+        figures["confusion"] = (plots.Matrix(shown, confusion(folder, shown)), caption)
     return section(
         "Decisions",
         num_rows(folder),
@@ -176,7 +177,8 @@ def calibrated(folder: RunFolder) -> Section | None:
         "many rows; vertical bars: 95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
         f"{numbers.metric(error)} (15 bins)."
     )
-    plot = plots.reliability_plot(is_true, scores, ylabel=plots.plain(meaning))
+    models = [("observed", 0, is_true, scores)]
+    plot = plots.reliability_plot(models, xlabel="score", ylabel=meaning)
     figures = {"reliability": (plot, caption)}
     return section("Calibration", num_rows(folder), gallery(folder.path, figures))
 
@@ -250,7 +252,7 @@ def entities(folder: RunFolder) -> Section | None:
     is_tags = any(not split(tag)[0] for row in folder.rows for tag in row["gold"] if tag != "O")
     kind, unit = ("tag", "words") if is_tags else ("type", "gold entities")
     shown, only = most_frequent(types)
-    plot = plots.confusion_plot(confusion_by_word(folder, shown), [*shown, "none or another"])
+    plot = plots.Matrix([*shown, "none or another"], confusion_by_word(folder, shown))
     caption = f"Words by {kind}; colour is the share of the gold {kind}.{only}"
     counts = Counter[str]() if is_tags else kinds_of_errors(folder)
     total = max(counts.total() - counts["invented"], 1)
@@ -393,7 +395,7 @@ def choices(folder: RunFolder) -> Section:
     figures: dict[str, Any] = {}
     if len(counts) <= MOST_LABELS:
         caption = "Rows by the position of the right and of the chosen answer."
-        figures = {"confusion": (plots.confusion_plot(counts, names), caption)}
+        figures = {"confusion": (plots.Matrix(names, counts), caption)}
     gold, chosen = counts.sum(1).tolist(), counts.sum(0).tolist()
     lines = [
         [name, numbers.count(gold[at]), numbers.count(chosen[at]),

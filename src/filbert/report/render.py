@@ -1,27 +1,28 @@
 """Renders a report to one HTML file with Jinja2.
 
 Templates escape every value and compute nothing. A page is a list of sections, a section a list of
-blocks, and a block a plain dict. The page holds its images and loads nothing from outside.
+blocks, and a block a plain dict. The page holds its plots and its script and loads nothing from
+outside.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from filbert.files import write_atomically
+from filbert.files import THEME, write_atomically
 from filbert.report import numbers, plots
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MOST_ITEMS = 12
+_TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Table:
 Block = dict[str, Any]
 Section = dict[str, Any]
 # Name of the file -> the plot and its caption.
-Figures = Mapping[str, "tuple[Figure, str]"]
+Figures = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
 
 
 def section(title: str, *blocks: Block | Table | str) -> Section:
@@ -79,6 +80,11 @@ def paragraph(words: str, css_class: str = "remark") -> Block:
     return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
 
 
+def bullets(texts: Sequence[str]) -> Block:
+    """A list of texts."""
+    return {"kind": "list", "texts": texts} if texts else {}
+
+
 def side_by_side(tables: Iterable[Table]) -> Block:
     """Tables with titles in two columns."""
     return {"kind": "columns", "tables": [table for table in tables if table.rows]}
@@ -87,14 +93,14 @@ def side_by_side(tables: Iterable[Table]) -> Block:
 def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
     """Plots with their captions, then tables next to them; plots become `folder`/plots/NAME.png."""
     images = []
-    for name, (figure, caption) in figures.items():
+    for name, (plot, caption) in figures.items():
         path = folder / "plots" / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
-        plots.save(figure, path)
+        plots.write_png(plot, path)
         images.append({
             "base64": base64.b64encode(path.read_bytes()).decode("ascii"),
             "alt": f"Plot: {name.replace('_', ' ')}",
-            "width": round(100 * plots.WIDTH),
+            "plot": plot.facts(),
             "caption": caption,
         })  # fmt: skip
     shown = [table for table in tables if table.rows]
@@ -139,7 +145,7 @@ def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
 def environment() -> Environment:
     """The Jinja2 environment: autoescape is on, and an undefined name is an error."""
     return Environment(
-        loader=PackageLoader("filbert", "report/templates"),
+        loader=FileSystemLoader([_TEMPLATES, THEME]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -156,6 +162,10 @@ def write_page(path: Path, **values: Any) -> Path:
             `sections`, of which None is left out.
     """
     values["sections"] = [one for one in values["sections"] if one is not None]
+    values["script"] = script = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+    values["policy"] = Markup(f"{policy}'sha256-{digest}'")
     html = environment().get_template("report.html").render(**values)
     # A lone surrogate, as in a damaged name, cannot be written as UTF-8.
     write_atomically(path, html.encode("utf-8", "replace"))

@@ -48,7 +48,7 @@ def cheap() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with (
-        mock.patch("filbert.report.plots.save", undrawn),
+        mock.patch("filbert.report.plots.write_png", undrawn),
         mock.patch("filbert.compare.study.run_child", run_here),
     ):
         yield

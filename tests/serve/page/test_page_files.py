@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import filbert.serve
+from filbert.files import THEME
 
 FOLDER = Path(filbert.serve.__file__).parent / "page"
 
@@ -19,7 +20,9 @@ def test_every_file_that_the_page_asks_for_is_sent(client):
         assert reply.status_code == 200
         found = re.findall(r'(?:href|src)="(page/[^"]+)"|from "\./([^"]+)"', reply.text)
         asked += {f"/{a or 'page/' + b}" for a, b in found} - set(asked)
-    assert len(asked) == len(list(FOLDER.iterdir())), "each file is needed by another"
+    assert len(asked) == len([*FOLDER.iterdir(), *THEME.iterdir()]), (
+        "each file is needed by another"
+    )
 
 
 def test_scripts_styles_and_requests_may_only_be_the_servers_own(client):
@@ -34,7 +37,7 @@ def test_scripts_styles_and_requests_may_only_be_the_servers_own(client):
 
 def test_no_file_names_an_outside_address():
     known = "http://www.w3.org/2000/svg"
-    for path in FOLDER.iterdir():
+    for path in [*FOLDER.iterdir(), *THEME.iterdir()]:
         text = path.read_text(encoding="utf-8").replace(known, "")
         assert not re.search(r"https?://|\bsrc=\"//", text), path.name
 

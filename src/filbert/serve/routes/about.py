@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from filbert.files import THEME
 from filbert.serve.engine import NUM_TOKENIZATION_THREADS, Engine
 from filbert.serve.errors import Refusal, log_failure
 from filbert.serve.metrics import CONTENT_TYPE
@@ -95,6 +96,7 @@ class Page(StaticFiles):
 
 
 _page = Page(directory=Path(__file__).parents[1] / "page")
+_page.all_directories.append(THEME)
 
 
 async def _index(request: Request) -> Response:
