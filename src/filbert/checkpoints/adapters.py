@@ -116,11 +116,6 @@ def _merged(
     """Return the base's tensors with the adapter's in them, and names of those that it replaces.
 
     Args:
-        base: The tensors of the base.
-        adapter: Those of the adapter.
-        family: The base's family.
-        path: The adapter's file.
-        scale: The factor of B A.
         is_turned: The base's matrices are stored as (inputs, outputs).
     """
     files = canonical_names(base.shapes, family, path)
@@ -195,13 +190,7 @@ def _with_head(
 
 
 def rows_of_parts(checkpoint: Checkpoint, layer: str, num_rows: int) -> list[int]:
-    """Return the rows of each matrix that a file has for a dense layer of the model.
-
-    Args:
-        checkpoint: The model.
-        layer: One of `DENSE`.
-        num_rows: Of the layer.
-    """
+    """Return the rows of each matrix that a file has for a dense layer of the model."""
     family = FAMILIES[checkpoint.family]
     count = len(family.theirs(f"encoder.layers.0.{layer}.weight", checkpoint.head))
     return [rows for (rows,) in Layout(family, checkpoint.config).parts((num_rows,), count)]
@@ -235,8 +224,6 @@ def write(
     """Write adapter_config.json and adapter_model.safetensors.
 
     Args:
-        folder: An existing folder.
-        checkpoint: The model whose layers were adapted.
         trained: The tensors that learned, by the names of Model.state_dict().
         rank: R.
         name: The base as the user named it.

@@ -28,7 +28,6 @@ def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None =
     """Build a model on the meta device: names and shapes without values.
 
     Args:
-        config: Configuration of the encoder.
         kind: Kind of the head, a key of HEADS; None for none.
         num_labels: Number of outputs of the kinds "sequence" and "tokens".
     """

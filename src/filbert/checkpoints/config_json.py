@@ -123,13 +123,6 @@ def encoder_config(
 ) -> EncoderConfig:
     """Return the EncoderConfig that config.json describes.
 
-    Args:
-        raw: Content of config.json.
-        family: Its family.
-        kind: Kind of the head.
-        has_pooler: Whether the weights include the pooler of this kind.
-        path: Path of config.json, for messages.
-
     Raises:
         FormatError: A value that is missing, of the wrong type, out of range or contradictory, or
             that the encoder cannot express.
@@ -388,9 +381,6 @@ def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: li
     """Return the family of `model_type`, or of the tensors if config.json names none.
 
     Args:
-        raw: Content of config.json.
-        names: Names of the file's tensors.
-        path: Path of config.json, for messages.
         notes: Receives a sentence if the tensors decided.
 
     Raises:
@@ -528,10 +518,7 @@ def kind_of(
     """Return the kind of head that `architectures` names, or else the one that the tensors fit.
 
     Args:
-        raw: Content of config.json.
-        family: Its family.
         found: Names of the file's tensors in the family's table.
-        path: Path of config.json, for messages.
         notes: Receives a sentence if the kind is not the one in config.json.
 
     Raises:

@@ -29,7 +29,6 @@ def differences(names: tuple[str, str], places: tuple[Path, Path]) -> dict[str, 
     """Read two models, both into memory, and compare them.
 
     Args:
-        names: The names that the user gave.
         places: As `find_model` returns them.
 
     Returns:

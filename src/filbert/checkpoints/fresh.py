@@ -317,7 +317,6 @@ def split_replaced(
     """Return discriminator and generator as two checkpoints that share the embedding tables.
 
     Args:
-        checkpoint: The checkpoint from which the model was built.
         weights: Tensors by the names of ReplacedTokenModel.state_dict().
         generator: Configuration of the generator, `model.generator.config`.
     """

@@ -132,10 +132,6 @@ class _Plan:
     """A checkpoint's variables, matched with the model that its configuration describes.
 
     Attributes:
-        family: bert, albert or electra.
-        kind: Kind of the head.
-        config: Configuration of the encoder.
-        raw: Content of the configuration file.
         sources: Keys in the file of the parts of each of filbert's tensors; () for a projection
             that is the identity, which Google does not store.
         left_out: Reason by key in the file.
@@ -157,9 +153,6 @@ def read(prefix: Path) -> Checkpoint:
 
     Names and shapes are compared with those that the configuration implies before any tensor is
     read.
-
-    Args:
-        prefix: ".../bert_model.ckpt".
 
     Raises:
         FormatError: A damaged file, or tensors that do not fit the configuration.
@@ -554,7 +547,6 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
     Args:
         checkpoint: Of a family that Google has published, with a head that its code has.
         tokenizer: WordPiece, or for ALBERT also unigram.
-        folder: Created if missing.
 
     Returns:
         SHA-256 by file name.

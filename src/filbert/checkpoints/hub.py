@@ -57,13 +57,7 @@ _BY_STATUS = {
 
 
 def explained(error: BaseException, repo: str, revision: str | None = None) -> str:
-    """Return a sentence on what failed and what to do, for an exception of huggingface_hub.
-
-    Args:
-        error: One of `hub_failures`; its causes are considered too.
-        repo: The Hub id of the request.
-        revision: The revision of the request, if any.
-    """
+    """Return a sentence on what failed and what to do, for an exception of huggingface_hub."""
     from huggingface_hub import constants
 
     links = [error]
@@ -135,7 +129,6 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
 
     Args:
         names: All files, relative to the model's folder.
-        tokenizer_only: No tensors are needed.
     """
     everything = set(names)
     chosen = {name for name in everything if is_small(name)}
@@ -172,7 +165,6 @@ def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = Fals
     Args:
         name: A Hub id, "owner/name".
         revision: A branch, tag or commit; by default the main branch.
-        tokenizer_only: Do not download the weights.
 
     Raises:
         InputError: No such model or revision, no access, or no network and no copy.

@@ -71,13 +71,10 @@ class Plan:
     """The tensors to read from a file whose names and shapes fit its config.json.
 
     Attributes:
-        kind: Kind of the head.
-        config: Configuration of the encoder.
         sources: The file's names of the parts of each of filbert's tensors, in order.
         layout: How the parts become a tensor.
         repeats: Names of tensors that must equal another one, to the other's name.
         num_labels: Number of outputs of a head with labels; None for other heads.
-        notes: Sentences on what was left out or differs from config.json.
         zeros: Shapes of filbert's biases that older files lack.
     """
 
@@ -234,12 +231,7 @@ def plan_reading(
     Unused tensors outside the encoder are left out, with a note.
 
     Args:
-        raw: Content of config.json.
-        family: Its family.
-        shapes: Shapes of the file's tensors, by the file's names.
         num_labels: Number of labels in config.json; None to infer it from the weights.
-        paths: Paths of config.json and of the file, for messages.
-        adapter: As in `read`.
 
     Raises:
         FormatError: A missing or mis-shaped tensor, an unknown one in the encoder, or an invalid
@@ -466,12 +458,8 @@ def read_weights(
     """Read the checkpoint that config.json and opened weights describe.
 
     Args:
-        raw: Content of config.json.
-        weights: The tensors.
         paths: Paths of config.json and of the weights, for messages; the second is in the
             checkpoint's folder.
-        filbert: Content of filbert.json, if there is one.
-        adapter: As `read`.
 
     Raises:
         FormatError: As `read`.
@@ -529,7 +517,6 @@ def write(
 
     Args:
         checkpoint: Its tensors keep their dtype.
-        folder: Created if missing; other files there stay.
         extra: Further entries for config.json, such as the tokenizer's `pad_token_id`.
 
     Returns:
@@ -715,7 +702,6 @@ def convention_of(
     """Return the convention of the tokenizer in a folder; None if it is unknown.
 
     Args:
-        folder: Its tokenizer_config.json takes precedence.
         model_type: The family, if known; by default that of config.json.
         config: Content of config.json, if already parsed.
 
@@ -777,8 +763,6 @@ def write_folder(
 
     Args:
         new: The folder, which exists.
-        checkpoint: The model.
-        tokenizer: Its tokenizer.
         stored: For filbert.json; digests of the weight files are added.
         source: Folder of the original, whose sentence vectors are computed in the same way.
         extra: Further entries of config.json.

@@ -99,7 +99,6 @@ class _Graph:
 
         Args:
             rows: (..., K).
-            name: Of the weight and the bias.
             activation: As in `model.cpu.activate`.
             at: Name of a product inside the encoder's layers, which int8 quantizes.
         """
@@ -492,7 +491,6 @@ def build_graph(
     """Return the graph of the whole model, float32.
 
     Args:
-        checkpoint: With or without a head.
         vectors: How a bare encoder computes `sentence_embedding`; None for no such output.
         int8: Quantize the products of the encoder's layers. Embeddings, pooler and head stay
             float32.

@@ -32,9 +32,6 @@ def unpacked(
     """Return the tensors of a packed file as they are computed with, in float32.
 
     Args:
-        path: The file, for messages.
-        tensors: What the file holds.
-        reader: Returns a tensor of the file.
         base: What this function returned for the base.
 
     Raises:

@@ -251,10 +251,6 @@ def read_sentence_vectors(
 ) -> SentenceVectors:
     """Read how sentence vectors are computed; mean pooling without a modules.json.
 
-    Args:
-        place: The model folder.
-        hidden_size: Width of the encoder, with which the modules are compared.
-
     Raises:
         FormatError: An unsupported module, or a file that is damaged, unreadable or outside the
             folder.
@@ -305,9 +301,6 @@ def write_sentence_vectors(
     config_sentence_transformers.json, with the keys of versions 2 to 6.
 
     Args:
-        folder: The model folder, in Hugging Face's layout.
-        vectors: How the vectors are computed.
-        hidden_size: Width of the encoder.
         static: The encoder is a table of word vectors.
 
     Raises:
@@ -488,7 +481,6 @@ def _vector_module(
         kind: One of `_STEPS` except "Pooling".
         path: Its config.json; that of Normalize may be missing.
         at_tokens: The vectors are those of tokens, before a Pooling.
-        width: Their width.
     """
     config = read_json(path) if kind != "Normalize" or path.is_file() else {}
     key = "token_embeddings" if at_tokens else "sentence_embedding"

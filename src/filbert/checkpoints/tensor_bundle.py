@@ -96,14 +96,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class TensorBundle:
-    """A checkpoint with a checked index; tensors are read on demand.
-
-    Attributes:
-        prefix: Common path of its files.
-        shapes: Shape by tensor name, in the order of the index.
-        dtypes: Name of the dtype by tensor name.
-        files: Data file by tensor name.
-    """
+    """A checkpoint with a checked index; tensors are read on demand."""
 
     prefix: Path
     shapes: dict[str, tuple[int, ...]]

@@ -47,9 +47,7 @@ class Weights:
     """The tensors of a model folder, which are read on demand.
 
     Attributes:
-        shapes: Shape by tensor name.
         dtypes: safetensors' name of the dtype, by tensor name.
-        files: File by tensor name.
     """
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -85,7 +83,6 @@ class Weights:
         """Add the low-rank adapters of a task to the weights that have one, when they are read.
 
         Args:
-            task: Its number.
             alpha: Numerator of the factor of the product; the rank is the denominator.
         """
         self._adapter = (task, alpha)

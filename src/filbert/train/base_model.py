@@ -195,8 +195,6 @@ def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
 
     Args:
         model: changed in place.
-        checkpoint: what it was built from.
-        rank: of the adapters.
 
     Returns:
         The checkpoint with the model's own tensors, which saves the memory of a second encoder.
@@ -223,7 +221,6 @@ def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
     Args:
         asked: How many of the first, such as "3"; or numbers and spans between commas, such as
             "0,2,5" or "0-2,5".
-        num_layers: Number of layers of the model.
     """
     if re.fullmatch(r"\s*\d{1,9}\s*", asked):
         layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None

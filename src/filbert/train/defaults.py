@@ -58,11 +58,6 @@ def with_defaults(
 
     Args:
         options: The user's; what is given stays.
-        num_rows: Of the training rows.
-        width: Hidden size of the encoder.
-        num_layers: Of the encoder.
-        num_labels: Outputs of the head.
-        has_new_head: Whether the head is drawn at random.
         is_frozen: Whether only pooler and head learn.
         is_lora: Whether pooler, head and low-rank adapters learn.
     """

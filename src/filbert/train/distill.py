@@ -60,12 +60,8 @@ class _Pair(NamedTuple):
     """Teacher, student and rows of a run, read and checked.
 
     Attributes:
-        options: Of the run.
-        parallel: The group of processes.
-        teacher: The fine-tuned model to learn from.
         prepared: The run as the functions of `finetune` read it; its model is the student.
         layer_losses: Comparisons of hidden layers; () if only outputs are compared.
-        loader: Batches of the training rows.
     """
 
     options: DistillOptions

@@ -51,7 +51,6 @@ class Parallel:
     Attributes:
         rank: Number of the process, from 0; only the first one writes files and prints.
         world: Number of processes.
-        device: The device of this rank.
     """
 
     rank: int

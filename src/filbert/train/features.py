@@ -63,9 +63,6 @@ def frozen_features(
     """Compute the encoder outputs for the training rows, if it is frozen and they fit into memory.
 
     Args:
-        model: The model, on its device.
-        loader: Has the training rows.
-        precision: Number format of the matrix products.
         took: Seconds by name, for run.json; those of this function are added.
     """
     if not is_encoder_frozen(model):

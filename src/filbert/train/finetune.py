@@ -64,16 +64,12 @@ class Prepared:
     """What a run on labelled rows has read and checked before its first step.
 
     Attributes:
-        command: The verb.
         options: All options of the run, for its record.
         source: The model to start from, as the user named it.
         task: Decodes outputs and computes metrics; not calibrated.
         splits: train, and optionally dev and test.
         checkpoint: Description and starting weights of the model.
-        tokenizer: Of the model.
-        max_length: Texts are cut at this number of tokens.
         model: The model that is evaluated and saved, on its device.
-        precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
         division: How one file of rows was split; None for a file per part.
         took: Seconds outside of the training loop by name, for run.json.
@@ -319,11 +315,7 @@ def learn(
     """Train, and select the best step on dev; on the first rank the model has its weights.
 
     Args:
-        prepared: The run.
         objective: What is trained: the task itself, or the task and more.
-        schedule: Batches, learning rates and the end.
-        parallel: The group of processes.
-        folder: Where log and states are written.
         trained: A module around the model with the same weight names; the model if not given.
         features: Outputs of a frozen encoder.
     """

@@ -60,8 +60,6 @@ class WordCounts:
     """TF-IDF of words and word n-grams.
 
     Args:
-        texts: Training texts.
-        ngrams: Longest n-gram.
         min_df: Texts that an n-gram must occur in.
         is_symbols: Whether a word is everything between white space, as it is written; such
             features are not saved.
@@ -113,11 +111,8 @@ class Linear:
 
     Attributes:
         task: With labels and, after `calibrated`, threshold and temperature.
-        features: Converts texts.
         weights: float64 (C, F).
         bias: float64 (C,).
-        strength: Inverse regularisation strength.
-        cleaning: Applied to texts first.
     """
 
     task: Task
@@ -192,7 +187,6 @@ def fit_linear(
         dev: Labelled rows; without any, `strength` is required.
         strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
             selection metric on dev.
-        cleaning: Applied to all texts.
         started: Value of time.perf_counter() before training was prepared; by default now.
 
     Returns:

@@ -46,13 +46,10 @@ class Outcome:
 
     Attributes:
         status: "done", or "stopped early" when the patience was used up.
-        steps: Number of optimizer steps.
         best_step: The step that `weights` come from.
         best_value: The selection metric at that step; None without dev rows.
-        metric: Name of the selection metric.
         num_tokens: Number of tokens trained on, without padding.
         fill: Tokens as a share of the attention positions, padding included.
-        seconds: Training time without evaluations.
         cpu_seconds: CPU time of this rank in the same periods.
         clock_before: Seconds that earlier, interrupted processes of this run took.
         weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
@@ -82,7 +79,6 @@ class Training:
         schedule: Gives batches and learning rate of every step, and the end of the run.
         run: Seed, saving and resuming.
         precision: Number format of the matrix products; the weights stay float32.
-        parallel: The group of processes.
         folder: Where metrics.jsonl and the saved states are written.
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
         evaluate: Computes dev metrics of the model, on the first rank. None without dev rows; then

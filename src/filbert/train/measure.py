@@ -327,9 +327,7 @@ def precision_losses(
     Args:
         trained: the model as it is saved, without notes on int8 of earlier weights.
         task: calibrated, with its thresholds.
-        dev: the rows.
         exact: their metrics in float32.
-        device: where the model runs.
 
     Returns:
         `bf16_loss`, which `--precision auto` reads, and `int8_loss`, for the warning on int8. Each

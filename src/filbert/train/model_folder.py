@@ -33,8 +33,6 @@ def save_model(
 
     Args:
         folder: The model folder; an error leaves an old one intact.
-        checkpoint: The model, with its weights on the CPU.
-        tokenizer: Of the model.
         provenance: For filbert.json; digests of the weight files are added.
         kind_of_options: Class of the recorded options.
         pooling: Makes sentence vectors of tokens, where there is no trained head.
@@ -74,7 +72,6 @@ def save_adapter(
     Args:
         run: The run folder.
         learned: The tensors that learned, by the names of Model.state_dict().
-        checkpoint: The model whose layers were adapted.
         base: Its name, and the rank.
     """
     assert base.lora is not None

@@ -60,17 +60,13 @@ class TextRun:
     """A run on raw text that is ready to begin.
 
     Attributes:
-        command: The verb.
-        options: All options.
         source: The model to start from, as the user named it.
         checkpoint: Description and starting weights of the model.
         tokenizer: The tokenizer of model and corpus.
         corpora: "train", and "dev" if there is held-out text.
         task: The objective.
-        model: The module that is trained, on the device.
         phases: Loaders and their shares of the run.
         dev: Held-out sequences of the length of the first phase, with masks.
-        precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of the model on `dev` with a precision.
         more: Further entries of run.json.

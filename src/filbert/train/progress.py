@@ -30,15 +30,11 @@ class Progress:
 
     Attributes:
         metric: The metric that selects the best step.
-        step: Number of optimizer steps.
-        phase: Index of the current phase.
         phase_start: Number of steps before the current phase.
         tokens: Number of tokens trained on, without padding.
         places: Number of attention positions, padding included.
-        seconds: Training time.
         cpu_seconds: CPU time of this rank in the same periods.
         clock: Seconds since the first step, with evaluations and saving.
-        best_step: Step of the best evaluation.
         best_value: Its metric, negated for metrics of which lower is better.
         since: Number of evaluations after the best one.
         best: Weights of the best step, on the CPU.

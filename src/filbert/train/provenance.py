@@ -58,9 +58,7 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     Args:
         job: The run, with `command`, `options`, `source`, `checkpoint`, `tokenizer` and
             `precision`.
-        model: The model that will be saved.
         clock: `time.perf_counter` when the run started.
-        parallel: The group of processes.
     """
     options, checkpoint, tokenizer = job.options, job.checkpoint, job.tokenizer
     seconds = timedelta(seconds=time.perf_counter() - clock)

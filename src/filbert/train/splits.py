@@ -45,8 +45,6 @@ class Division:
 
     Attributes:
         path: The file as the user named it.
-        sha256: Its digest.
-        seed: Of the split.
         rule: What was kept even or together, in words.
         only_in_train: Labels with too few rows for every part.
         parts: Row numbers, from 0, by part.

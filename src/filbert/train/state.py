@@ -40,7 +40,6 @@ class State:
     """All that a run needs to go on.
 
     Attributes:
-        step: Number of optimizer steps.
         tensors: By name; of any shape and device, no two in the same memory. Those that were read
             are on the CPU.
         facts: What JSON can hold. Floats come back with the same bits.

@@ -30,8 +30,6 @@ class Gradient:
     Attributes:
         loss: The sum of `parts`.
         parts: Mean of each kind of loss.
-        num_tokens: Number of tokens, without padding.
-        num_sequences: Number of sequences.
         num_places: Number of attention positions, padding included.
     """
 
@@ -73,10 +71,7 @@ def accumulate(
     Args:
         forward: Maps examples and their targets to the output of the head.
         wrapped: The model as `parallel.wrap` returned it.
-        task: Gives targets, counts and losses.
         micro_batches: Of this rank, equally many on all ranks; some may be empty.
-        parallel: The group of processes.
-        precision: Number format of the matrix products.
         seed: Seed of the run, and the step. With rank and micro-batch they determine the dropout.
         stand_in: Any row, used with a loss of 0 for an empty micro-batch.
     """
