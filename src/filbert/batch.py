@@ -80,12 +80,7 @@ def pack(
     sequences: Sequence[np.ndarray | Sequence[int]],
     token_type_ids: Sequence[np.ndarray | Sequence[int]] | None = None,
 ) -> PackedBatch:
-    """Lay sequences of token ids end to end.
-
-    Args:
-        sequences: S integer arrays or lists, each of at least one id.
-        token_type_ids: Arrays of the same lengths; zeros by default.
-    """
+    """Lay sequences of token ids end to end."""
     arrays = [np.asarray(ids, dtype=np.int64) for ids in sequences]
     lengths = tuple(len(ids) for ids in arrays)
     if not arrays or 0 in lengths:

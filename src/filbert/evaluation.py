@@ -43,7 +43,6 @@ def evaluate_model(
     Args:
         predictor: of a model with a task, or with a masked-LM head and none.
         path: of the labelled rows, or of text.
-        names: of its columns.
         out: a folder for metrics.json and what else the task writes.
         max_length: of text, tokens of a row; those of the model's pre-training when not given.
         on_answers: called with what the metrics are computed from, if the model has a task.
@@ -133,10 +132,8 @@ def score_predictions(
 
     Args:
         task: as the user described it; labels are taken from rows and predictions unless declared.
-        data: the labelled rows.
         predictions: JSON Lines in the order of the rows, or one JSON object from the rows' ids to
             answers.
-        names: the columns of `data`.
         out: a folder for metrics.json and what else the task writes.
         null_odds: with answers by id: SQuAD's JSON of how sure there is none, by the same ids.
         on_answers: as for `evaluate_model`; not called for answers by id.

@@ -351,9 +351,7 @@ def choose_float_layers(
     """Rank the layers by the error that int8 causes in each, and keep the worst ones in float32.
 
     Args:
-        exact: The model in float32, on the CPU.
         data: Rows of the model's task, or texts if it has no task.
-        names: Column names of `data`.
         max_loss: The most that a metric on `data` may fall by. More layers stay float32 than
             `TARGET` requires if this limit needs them.
 

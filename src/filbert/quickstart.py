@@ -36,7 +36,6 @@ def quickstart(sample: str, out: Path, **options: Any) -> dict[str, Any]:
 
     Args:
         sample: A key of OPTIONS.
-        out: The run folder.
         options: Further options of the run: model, seed, steps, overwrite.
 
     Returns:
@@ -80,7 +79,6 @@ def search(model: str, questions: Sequence[str], *, most: int = 3) -> Searched:
 
     Args:
         model: A model of sentence vectors.
-        questions: Of the user.
         most: Sentences to return for each question.
     """
     rows = {part: _rows(f"intents_{part}.csv.gz") for part in samples.PARTS}

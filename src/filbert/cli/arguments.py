@@ -23,12 +23,7 @@ _FRACTION = re.compile(r"[+-]?\d*\.\d+")
 
 
 def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
-    """Return a flat dataclass with one field per option of `kind`, for the command line parser.
-
-    Args:
-        kind: A class of options.
-        required: Options that must be given although they have a default.
-    """
+    """Return a flat dataclass with one field per option of `kind`, for the command line parser."""
     options = options_in(kind).values()
     flat = make_dataclass(
         f"{kind.__name__.removesuffix('Options')}Flags",

@@ -101,12 +101,9 @@ def work_through(
 
     Args:
         job: The work as other processes get it.
-        work: The same in this process.
         rows: Returns all rows, from the first.
         flags: Options that `check_options` accepted.
         verb: Name for the progress bar.
-        source: The file, for its number of rows.
-        out: Where the answers go.
     """
     from filbert.inference.bulk import answers_here, pending_chunks
 
@@ -164,13 +161,8 @@ def answer_texts(
     """Answer the texts of a file; write one JSON object a line, and yield it.
 
     Args:
-        verb: Name for the progress bar.
-        predictor: The model.
-        rows: Rows of the file.
         check: Returns a text as `run` expects it; its last argument is the text's place.
         run: Answers texts.
-        source: The file, for its number of rows.
-        out: Where the lines go.
     """
     with Counts(verb, predictor.max_length, source) as counts, output(out) as stream:
 

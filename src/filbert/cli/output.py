@@ -48,7 +48,6 @@ def print_table(
         headings: One for each column; without any text there is no heading line.
         rows: Cells, which are never read as markup.
         texts: Numbers of the columns with texts, which may wrap; the others are numbers.
-        console: Where to print.
     """
     from rich.console import Console
     from rich.table import Table
@@ -154,12 +153,7 @@ def refuse_own_source(source: str, out: str | None) -> None:
 
 
 def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
-    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format.
-
-    Args:
-        out: The name.
-        also: Endings of other formats that can be written.
-    """
+    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format."""
     kind = Path(out or "").suffix.lower()
     if kind in _OTHER_FORMATS and kind not in also:
         formats = " or ".join([".jsonl", *also])
@@ -220,7 +214,6 @@ def write_page(out: str | None, make: Callable[[], str]) -> bool:
 
     Args:
         out: File name, - for stdout, or None for no page.
-        make: Returns the page.
 
     Returns:
         Whether stdout is free for tables.

@@ -55,7 +55,6 @@ class Built(NamedTuple):
         manifest: Content of manifest.json.
         num_bytes: Bytes of text that were tokenised; after a kill less than all of it.
         seconds: Time of the build, reading included.
-        workers: Number of threads.
         kept_shards: Number of shards that were finished before.
     """
 
@@ -85,7 +84,6 @@ def build_corpus(
         paths: As in `read_documents`, without standard input.
         tokenizer: The vocabulary; a copy is written into the corpus.
         out: Created; may hold an unfinished corpus of the same files and options.
-        options: Defaults if None.
         workers: Threads that tokenise; None: one per core, at most 4.
         overwrite: Delete another or a damaged corpus in `out`.
         on_progress: Called after each block with the bytes read, the tokens written, and the

@@ -86,7 +86,6 @@ class ColumnNames:
 
         Args:
             options: The recorded options by flat name.
-            path: The file that is to be read.
         """
         given = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
         merged = replace(ColumnNames.recorded(options), **given)
@@ -223,8 +222,6 @@ def recognised(
     a column of numbers that does not just count the rows.
 
     Args:
-        path: The file.
-        names: The user's names.
         num_texts: 1, or 2 for pairs.
         label: "class", "number", or None if no label is read.
         apart: Columns with another use.

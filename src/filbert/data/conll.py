@@ -72,7 +72,6 @@ def read_conll(
     `Row.line` is the first of them.
 
     Args:
-        path: Of the file; compressed or not.
         labelled: If not, one column is enough and no `tags` are read.
         on_error: Receives each bad sentence instead of it being raised.
 

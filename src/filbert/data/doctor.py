@@ -173,7 +173,6 @@ class _File:
     Attributes:
         name, path: Of the split.
         start, num_rows: Number of its first good row among those of all files, and of these rows.
-        labels: Number of rows with each label.
         label_rows: The first row that has each label.
         widths: The numbers of sequences that rows have.
     """
@@ -196,9 +195,6 @@ class _Check:
     """Reads files of rows, counts their problems, and applies the rules to all n good rows.
 
     Args:
-        task: How rows are checked.
-        tokenizer: If None, lengths are in words.
-        max_length: In tokens.
         keeps_texts: Whether near-duplicates are looked for.
 
     Attributes:
@@ -547,7 +543,6 @@ def check(
 
     Args:
         files: (split, path); the split named "train" is what the others are compared with.
-        task: How rows are checked.
         names: The user's names of the columns.
         tokenizer: Without it, lengths are in words and truncation is not checked.
         max_length: In tokens, specials included.
@@ -565,12 +560,7 @@ def check(
 
 
 def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: RowCheck) -> Report:
-    """Check labelled rows that are in memory, without a tokenizer: lengths are in words.
-
-    Args:
-        splits: Path and rows by the name of the split.
-        task: How rows are checked.
-    """
+    """Check labelled rows that are in memory, without a tokenizer: lengths are in words."""
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     check = _Check(task, None, 0, keeps_texts=is_small)
     for split, (path, rows) in splits.items():

@@ -25,8 +25,6 @@ def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = MASKS) -
     """Return one key per row or document, uint64, from which all its draws follow.
 
     Args:
-        seed: Of the run.
-        version: Of the data.
         numbers: Integers, of the rows or documents.
         use: MASKS, PLANS (which sentences go together), HASHES (of shingles) or LOTS (the order in
             which rows are dealt to splits).

@@ -58,7 +58,6 @@ def lengths_of(examples: Sequence[Example], sizes: Sequence[int]) -> list[dict[s
 
     Args:
         examples: Of R rows.
-        sizes: Of the rows, from `rows_of`.
     """
     lengths, start = [], 0
     for size in sizes:
@@ -107,8 +106,6 @@ def encode_rows(
 
     Args:
         rows: The row of each text, for error messages; a row may occur several times.
-        texts: As many texts or pairs.
-        tokenizer: Of the model.
         max_length: Of a sequence in tokens, specials included.
         rule: One of OVERFLOW_RULES. error: refuse. truncate: cut the end, of a pair that of the
             longer text. head-tail: keep the beginning and the end of a single text. window: lose

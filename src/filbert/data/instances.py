@@ -98,8 +98,6 @@ def pairs(
     """Return sentence pairs of all documents, in order.
 
     Args:
-        sentences: Of the corpus.
-        seed: Of the run.
         version: Of the data: the epoch, or the epoch modulo the number of duplicates.
         max_tokens: Of both segments together.
         short_rate: Probability that a document is split into shorter rows.
@@ -352,12 +350,8 @@ class PretrainLoader:
     Every epoch has an order of its own; a step may begin in one epoch and end in the next.
 
     Args:
-        corpus: The text, as tokens.
-        tokenizer: The vocabulary.
-        options: The objective.
         batch_size: Rows per optimiser step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be changed between steps.
-        seed: Of plans, masks and shuffles.
 
     Raises:
         ConfigError: Impossible options.
@@ -446,10 +440,6 @@ def fixed_examples(
     """Return held-out examples with the masks of the first epoch, the same in every call.
 
     Args:
-        corpus: The held-out text.
-        tokenizer: The vocabulary.
-        options: The objective.
-        seed: Of pairs and masks.
         limit: Largest number of examples, spread evenly over the corpus; None for all.
     """
     instances = Instances(corpus, tokenizer, options, seed)

@@ -60,7 +60,6 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
     """Return the label names of a row: exactly one, or any number when multi-label.
 
     Args:
-        row: The row.
         columns: 0/1 columns that replace `label` or `labels`.
         multilabel: Whether to read `labels`.
 
@@ -187,7 +186,6 @@ def loss_weights(
     """Return the weight of every label in the loss.
 
     Args:
-        given: None for no weights, "balanced", or the weights themselves.
         labels: C names.
         counts: Training rows that have each label, (C,).
         num_rows: Training rows.
@@ -299,7 +297,6 @@ class Merge:
     understood without a legend.
 
     Attributes:
-        columns: Of zeros and ones.
         name: The label of a row with a 1 in any of them.
     """
 
@@ -338,7 +335,6 @@ class Merge:
         """Return the rows with one column `label` in place of the 0/1 columns.
 
         Args:
-            rows: With these columns under their own names.
             keep: Those of the columns that the rows keep.
             on_error: Receives each bad row instead of it being raised.
 

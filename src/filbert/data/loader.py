@@ -24,11 +24,9 @@ class Loader:
     `max_tokens` tokens, similar lengths together, the same number on every rank.
 
     Args:
-        examples: All examples of the data set; those of one row are neighbours.
         batch_size: Rows per optimiser step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps. A longer
             row is a micro-batch of its own.
-        seed: Of the shuffles.
     """
 
     def __init__(
@@ -100,8 +98,6 @@ def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> lis
     Args:
         sizes: Tokens of every row of the step.
         max_tokens: Per micro-batch; a longer row is a micro-batch of its own.
-        rank: The rank.
-        world: Number of ranks.
     """
     plans = [_cut(range(r, len(sizes), world), sizes, max_tokens) for r in range(world)]
     count = max(len(plan) for plan in plans)

@@ -161,9 +161,6 @@ def choose_ngrams(
     earlier one. As in the reference, it may cross the separator of two segments.
 
     Args:
-        sizes: Tokens of every word.
-        order: The order in which words begin an n-gram.
-        wanted: Number of tokens.
         chances: Uniform draws, one per word.
 
     Source: google-research/albert, create_pretraining_data.py, create_masked_lm_predictions.
@@ -200,10 +197,8 @@ def choose_spans(
     exceed `wanted`.
 
     Args:
-        sizes: Tokens of every word.
         breaks: Whether a segment begins with the word.
         order: Words in the order in which they are drawn, one entry per token.
-        wanted: Number of tokens.
         chances: Uniform draws, one per word.
 
     Source: Joshi et al. 2020 (SpanBERT), section 3.1.
@@ -300,7 +295,6 @@ class Masker:
     """The rules of masking for one vocabulary, created by `of`.
 
     Attributes:
-        options: What is masked, and how.
         mask_id: Id of the mask token.
         never: bool (V,), ids that are never masked: separators, padding, and in some styles the
             unknown token.

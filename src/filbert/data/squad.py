@@ -59,8 +59,6 @@ def read_questions(
     `is_impossible`. A question without id gets its number in the file, from 1.
 
     Args:
-        path: May be compressed; "-" is standard input (JSON Lines only).
-        names: The user's names of the columns; SQuAD's own format has none.
         labelled: Whether `answers` must be there. If not, they are kept if they are there.
         on_error: Receives each bad question instead of it being raised.
 
@@ -280,7 +278,6 @@ class Question:
     """One question and its context as tokens; all windows share it.
 
     Attributes:
-        id: of the question.
         context: the text that answers are cut from.
         offsets: int32 (N, 2), the characters of the context's tokens.
         num_tokens: of the question, the whole context and the special tokens, before cutting.
@@ -296,10 +293,8 @@ class Window(NamedTuple):
     """A piece of a question's context inside one sequence.
 
     Attributes:
-        question: whose context it is.
         begin: place of its first context token in the sequence.
         start: number of that token within the context.
-        length: context tokens.
     """
 
     question: Question
@@ -380,7 +375,6 @@ def windows_of(
     """Return the windows of one question, from the result of `Tokenizer.windows`.
 
     Args:
-        id: Of the question.
         context: The second text.
         encodings: One per window.
         known: The offsets of the same context, if an earlier question had it.
@@ -535,9 +529,7 @@ def question_findings(
     """Yield what is wrong with questions that can be read.
 
     Args:
-        rows: questions, with `answers` where they are known.
         cutting: without it, lengths are not checked.
-        max_answer_length: in tokens.
     """
     sound = []
     for row in rows:

@@ -153,8 +153,6 @@ def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
     """Return the BIO tags of a row's words, from its `tags` or `spans`.
 
     Args:
-        row: The row.
-        sentence: Of the row.
         repair: Whether to read IOB1 and IOBES, and to repair what breaks BIO; see `to_bio`.
 
     Raises:
@@ -308,7 +306,6 @@ def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
     Args:
         value: A list of {"start", "end", "label"}, [start, end] or [start, end, label]; the default
             label is "span".
-        where: For messages.
         text: The text of the spans; None if it is not known yet.
 
     Raises:

@@ -239,7 +239,6 @@ def read_choices(
     Args:
         path, names, on_error: As for `ColumnNames.read`; the choices come from a list or from
             `names.choice_columns`.
-        labelled: Whether `label` must be there.
         check: Raises InputError for a row that cannot be used.
 
     Raises:

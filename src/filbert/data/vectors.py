@@ -40,7 +40,6 @@ class VectorFile:
 
     Attributes:
         kind: One of KINDS.
-        width: W.
         per_token: Whether a row is a matrix, one vector a token, rather than a vector.
     """
 
@@ -70,9 +69,7 @@ class VectorFile:
         """Return the finished file: `path` itself, or one next to it.
 
         Args:
-            path: Of the beginning and all chunks.
             sizes: Bytes of each chunk.
-            num_rows: In all chunks.
         """
         if self.kind == ".npy":
             with path.open("r+b") as file:

@@ -27,9 +27,7 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: n different ones.
         table: float32 (n, d), a row a word.
-        source: The file, for messages.
     """
 
     words: list[str]
@@ -50,7 +48,6 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
     The first vector of a repeated word is used.
 
     Args:
-        path: Of the file, also compressed.
         words: Those that are kept in memory; None for all.
 
     Raises:

@@ -38,11 +38,6 @@ def answer_line(answer: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
 def complete(path: Path, kind: str, sizes: Sequence[int]) -> Path:
     """Return the finished file: `path` itself, or one next to it.
 
-    Args:
-        path: Of JSON Lines.
-        kind: Ending of the file.
-        sizes: Bytes of each chunk; a chunk becomes a row group of a Parquet file.
-
     Raises:
         InputError: A column holds values of several types, which a Parquet file cannot.
     """

@@ -61,11 +61,9 @@ class Entry(NamedTuple):
     """A line of the journal: a chunk whose answers are on the disk.
 
     Attributes:
-        rows: Number of rows.
         empty: Rows without text as the model reads it.
         truncated: Rows that were truncated.
         digest: Of the content of the rows.
-        size: Bytes of the answers.
     """
 
     rows: int
@@ -88,7 +86,6 @@ class Answers:
 
     Attributes:
         predictor: The model.
-        kind: Ending of the file: .csv, .parquet, or else JSON Lines.
         limit: A chunk ends when the sizes of its rows reach it.
         beginning: What the file begins with.
     """
@@ -235,8 +232,6 @@ def answers_here(
     """Answer chunks in this process; while the model answers one, the next one is tokenised.
 
     Args:
-        work: What is computed from a chunk.
-        pending: The chunks.
         on_share: Called with the rows of the chunk in work, and the share of them that is done.
         ahead: False for standard input: Python cannot exit while a thread waits for it.
     """
@@ -259,8 +254,6 @@ def pending_chunks(
     """Yield the chunks that are not done, after the others were compared with the journal.
 
     Args:
-        rows: All of them, from the first.
-        done: Finished chunks.
         size_of: `Work.size_of`.
         limit: `Work.limit`.
 
@@ -448,13 +441,9 @@ def unfinished(
 
     After a failure the finished chunks stay, for `resume`; an older file stays as it was.
 
-    Args:
-        out: The file.
         work: What is computed from the rows.
         is_resumable: The rows can be read again.
         resume: Continue an earlier run.
-        overwrite: Delete what an earlier run left.
-        say: Called with messages for the user.
 
     Raises:
         ConfigError: There is unfinished work and neither option, of another model, or none to

@@ -183,7 +183,6 @@ def sequences_around(
     words on both sides.
 
     Args:
-        row: Of the text.
         encoding: The whole text, with offsets.
         places: Rows of its masks, rising.
         max_length: Longest sequence, special tokens included.
@@ -223,7 +222,6 @@ def read_masks(
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.
         examples: Whose `target` holds the masks' places in the sequence, int64.
-        from_scores: Called for some masks at a time, in order.
 
     Returns:
         For each example its rows of the tensors from `from_scores`.

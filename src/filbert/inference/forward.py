@@ -71,7 +71,6 @@ def default_max_tokens(
     """Tokens per packed batch unless the user sets another number.
 
     Args:
-        device: Where the model runs.
         config: Of a model for inference; without it the batch is as large as for the smallest one.
         number_format: Of its products: float32, bf16 or int8.
     """
@@ -96,7 +95,6 @@ def forward(
 
     Args:
         model: Put into eval mode.
-        examples: One sequence each.
         read: Runs the model on a batch; called without gradients, in several threads on a CPU.
         max_tokens: Tokens per batch; a longer sequence is a batch of its own. If None,
             `default_max_tokens` of the device.
@@ -138,8 +136,6 @@ def in_order(
     """Collect the outputs of `forward` by example.
 
     Args:
-        outputs: Tensors with the rows of a batch's examples end to end.
-        count: Number of examples.
         num_rows: Rows of each example; None for exactly one, which loses its dimension.
     """
     found: list[tuple[Tensor, ...]] = [()] * count
@@ -203,13 +199,9 @@ def run_vectors(
 
     Args:
         model: Its encoder runs.
-        examples: One sequence each.
         way: How vectors are made of hidden states.
         layers: Whose outputs are joined end to end; 0 for the embeddings, 1 to N.
         skip: Tokens of a prompt that are not pooled.
-        max_tokens: Tokens per batch.
-        precision: Of the matrix products.
-        on_batch: Called with the tokens of each batch.
     """
     causal = model.config.attention.causal
     only_last = layers == (model.config.num_hidden_layers,)
@@ -317,9 +309,6 @@ def finished(
 
     Args:
         launch: Computes a batch, in any thread; the function that it returns is called in this one.
-        batches: Of `even_batches`.
-        streams: Batches at a time.
-        device: Where they run.
     """
     streams = min(streams, len(batches))
     if streams < 2:

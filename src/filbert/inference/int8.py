@@ -86,7 +86,6 @@ def sensitive_layers(
     The layers that cost most alone are kept; their number is found by halving.
 
     Args:
-        model: float32.
         examples: What the model will read; some tens are enough.
         target: Mean cosine to reach between mean-pooled vectors, in (0, 1).
         ranked: The result of `sensitivities`, where it is known.

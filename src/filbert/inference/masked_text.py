@@ -120,11 +120,6 @@ def measure(
     """Return the metrics of held-out sequences.
 
     Args:
-        model: as in training; without dropout here.
-        task: gives the targets.
-        examples: with masks.
-        max_tokens: per batch; the metrics do not depend on it.
-        precision: of the matrix products.
         seed: of the generator's samples in replaced-token detection.
 
     Returns:
@@ -163,9 +158,7 @@ def _sums(masked_KV: Tensor, *others: Tensor, targets: Targets) -> dict[str, flo
     """What a batch adds to `_SUMS`.
 
     Args:
-        masked_KV: Logits of the masked words.
         others: Logits of the pairs; or of replaced tokens, and which of them were replaced.
-        targets: Of the batch.
     """
     sums = {"masked": len(targets.values), "mlm_loss": 0.0, "mlm_right": 0}
     for start in range(0, len(masked_KV), _MOST_ROWS):

@@ -68,7 +68,6 @@ class Session:
     """A graph in onnxruntime.
 
     Attributes:
-        inputs: Names, in order.
         outputs: Names, in order; each float32 (B, ...) or (B, L, ...).
 
     Raises:

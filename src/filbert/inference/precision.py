@@ -28,9 +28,7 @@ def built(
     """The encoder and head of a checkpoint.
 
     Args:
-        checkpoint: what was read.
         precision: settled; in "int8" the layers that filbert.json lists stay float32.
-        device: where it will compute.
         packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
 
     Raises:
@@ -145,8 +143,6 @@ class PrecisionLoss(NamedTuple):
 
         Args:
             limit: By how much a share or correlation may fall.
-            what: What was compared.
-            precision: Of the other metrics.
         """
         if fault := self.fault(limit):
             advice = " filbert convert --to int8 chooses layers that stay float32."

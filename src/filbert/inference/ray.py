@@ -37,9 +37,6 @@ def answers_on_ray(
     """Answer chunks on the cluster of RAY_ADDRESS or on this machine.
 
     Args:
-        job: What the workers do.
-        work: The same, in this process.
-        pending: The chunks.
         workers: How many; one per machine, or per GPU, when not given.
 
     Raises:

@@ -28,8 +28,6 @@ def task_of(
     """Return the task that filbert.json describes, else the one that a Hugging Face config implies.
 
     Args:
-        checkpoint: The model.
-        folder: Its folder, for messages.
         null_threshold: Questions with a null score above it get no answer.
 
     Raises:
@@ -119,13 +117,7 @@ def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tok
 def columns_of_training(
     checkpoint: Checkpoint | None, path: str | Path, names: ColumnNames
 ) -> ColumnNames:
-    """Return names of columns; where the user gave none, those of training if the file has them.
-
-    Args:
-        checkpoint: The model, whose filbert.json records its options.
-        path: The file that is to be read.
-        names: The user's names.
-    """
+    """Return names of columns; where the user gave none, those of training if the file has them."""
     options = (checkpoint and checkpoint.filbert or {}).get("options")
     if not isinstance(options, dict):
         return names
@@ -179,8 +171,6 @@ def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) 
 
     Args:
         fast: The faster format on this machine.
-        checkpoint: Its filbert.json records what bf16 does to the dev rows (`train.measure`).
-        task: What the head answers; vectors and masked words change as docs/precision.md says.
     """
     if fast.name != "bf16" or task is None:
         return fast
@@ -204,9 +194,7 @@ def int8_warning(
     """Return a warning if int8 is known to cost accuracy, or if its cost was not measured.
 
     Args:
-        precision: The precision in which the model runs.
         checkpoint: Its filbert.json records what training, a conversion or an export measured.
-        task: What the head answers; None where it answers nothing.
     """
     stored = (checkpoint.filbert if checkpoint is not None else None) or {}
     exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"

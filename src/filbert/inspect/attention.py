@@ -183,12 +183,9 @@ class View:
     """One text or pair with the attention of one model.
 
     Attributes:
-        model: Name of the model.
         texts: The text, or the two texts of a pair, as the model reads them.
-        tokens: The n tokens in readable form.
         sequence: int8 (n,), 0 first text, 1 second text, -1 added special token.
         units: int32 (n,), the word of each token. Each special token is a word of its own.
-        words: The words in order.
         maps: float32 (L, A, n, n); see `attention_maps`.
         is_pruned: bool (L, A); the maps of these heads are zeros.
         queries_keys: float32 (L, 2, A, n, D); see `attention_and_vectors`.
@@ -216,9 +213,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
     """Run one text or pair through a model and collect its attention.
 
     Args:
-        predictor: The model.
         item: A text or a pair of texts.
-        name: Name of the model for the reader.
         max_length: Truncate to this many tokens. If None, a text that is too long is refused.
 
     Raises:

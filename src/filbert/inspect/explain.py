@@ -50,13 +50,10 @@ class ExplainedScore:
     """The answer to explain, as one number that depends on the words.
 
     Attributes:
-        task: Name of the task.
         description: The answer in words, such as '"toxic" with probability 0.91'.
         label: The label or tag; None for a number.
         unit: Unit of the number: "log-odds" or "value".
         texts: One or two texts, as the model reads them.
-        encoding: The n tokens.
-        words: The W words in order.
         score: The number for each of S copies, float64 (S,), from the head's output: (S, C) for
             heads over sequences and (S, n, C) for heads over tokens.
     """
@@ -86,11 +83,9 @@ class Explanation:
     """The share of every word in an answer.
 
     Attributes:
-        target: The answer and the words.
         method: One of METHODS.
         shares: float64 (W,) in the unit of the target; positive shares support the answer.
         pieces: float64 (n,), the same for each token. Leave-one-out divides a word's share evenly.
-        value: The number of the target.
         baseline_value: The number if all words are replaced by the baseline.
         baseline: What replaces words: the "mask" token or a "zero" vector.
         steps: Points of the integral; None for the other methods.
@@ -517,10 +512,6 @@ def _integrate(
     Source: Sundararajan et al. 2017, equations 1 and 3, with Gauss-Legendre quadrature.
 
     Args:
-        model: In eval mode.
-        target: The answer.
-        start_nE: Word vectors of the baseline.
-        end_nE: Word vectors of the text.
         nodes: Points between start (0) and end (1).
         weights: Weight of the gradient at each point.
     """

@@ -47,7 +47,6 @@ class HeadSummary:
     Attributes:
         values: float64 (L, A) for each name in STATISTICS; NaN for pruned heads.
         num_texts: Texts that were read.
-        num_tokens: Their tokens, special tokens included.
     """
 
     values: dict[str, np.ndarray]
@@ -72,10 +71,6 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
     """Compute the statistics of every head over some texts.
 
     Sources: Clark et al. 2019, section 3; Vig and Belinkov 2019, section 4.
-
-    Args:
-        predictor: The model; texts are truncated to its `max_length`.
-        texts: Texts or pairs of texts.
 
     Raises:
         ConfigError: The model has no attention.

@@ -33,8 +33,6 @@ class LayerScores:
 
     Attributes:
         metric: Metric by which layers are compared.
-        metrics: All metrics of each layer from 0 (the embeddings) to L.
-        num_train, num_dev: Rows that were read.
     """
 
     metric: str
@@ -65,8 +63,6 @@ def probe_layers(
     Args:
         predictor: The model; its head is not used.
         task: "classification" (one label) or "tagging".
-        train, dev: Labelled rows.
-        names: Column names of the files.
 
     Raises:
         ConfigError: Another task, several labels a row, or an exported graph.

@@ -48,7 +48,6 @@ class WordNeighbours:
     Attributes:
         words: The word, or several forms of it.
         layer: Layer of `cosines`, 0 for the embeddings.
-        occurrences: The N occurrences.
         num_found: Occurrences in the text; more than N beyond the limit.
         cosines: float64 (N, N) in that layer; the diagonal is one.
         mean_cosine: Mean cosine of two occurrences in each layer from 0 to L (self-similarity,
@@ -106,9 +105,7 @@ def find_neighbours(
     The vector of an occurrence is the mean over its tokens. A long text is cut around the word.
 
     Args:
-        predictor: The model; its head is not used.
         words: The word, or several forms of it; whole words are matched.
-        sentences: Texts with at least two occurrences in all.
         layer: 0 is the embedding layer, -1 the last layer.
         limit: Largest number of occurrences; the first ones if there are more.
 

@@ -79,7 +79,6 @@ def score_error(student_T2AD: Tensor, teacher_T2AD: Tensor, plan: AttentionPlan)
 
     Args:
         student_T2AD: Queries and keys. The head sizes may differ, the number of heads may not.
-        teacher_T2AD: The same of the teacher.
         plan: The batch that both models read, and which tokens a token attends to.
 
     Source: Jiao et al. 2020, equation 7. Their mean is over padded texts; here every token has the
@@ -97,7 +96,6 @@ def relation_divergence(student_TxAD: Tensor, teacher_TxAD: Tensor, plan: Attent
 
     Args:
         student_TxAD: The vectors, split into as many heads as the teacher's (`split_heads`).
-        teacher_TxAD: The same of the teacher.
         plan: As for `score_error`.
 
     Source: Wang et al. 2021 (MiniLMv2), equations 4 to 6.

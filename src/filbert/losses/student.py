@@ -150,7 +150,6 @@ class Student(nn.Module):
     Its state has the names of the model, and "projections..." that are not saved (`own_weights`).
 
     Args:
-        model: The model to train; without a head if only layers are compared.
         teacher: A model with the same vocabulary.
         losses: Losses that passed `check_layer_losses`.
         compares_outputs: Whether the output of the teacher's head is computed.

@@ -91,7 +91,6 @@ def reliability_bins(
         is_true: bool (N,): the row is positive (`confidence` = probability of positive), or the
             prediction is right (`confidence` = its probability).
         confidence: float (N,), from 0 to 1.
-        bins: Number of bins.
     """
     true = np.asarray(is_true, dtype=bool)
     values = np.asarray(confidence, dtype=np.float64)

@@ -170,7 +170,6 @@ def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, 
     """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each.
 
     Args:
-        lengths: Of the sequences of a batch.
         max_scores: Per head, in a run of several.
     """
     runs, first = [], 0
@@ -294,9 +293,7 @@ class _Layer(NamedTuple):
     """How one layer attends.
 
     Attributes:
-        plan: Of the batch.
         rate: Dropout on the attention probabilities.
-        vectors: Position vectors, if it has any.
     """
 
     plan: AttentionPlan
@@ -496,9 +493,6 @@ def _add_gradients(
     """Compute a group's part of the gradients.
 
     Args:
-        layer: As in the forward pass.
-        group: Of the plan.
-        operands: Queries, keys and values.
         results: The gradient of the output, (B, L, D), which is changed; the probabilities,
             (B, L, K); and the bits of the dropout.
         totals: Changed.
@@ -562,9 +556,7 @@ def attend(
 
     Args:
         qkv_T3AD: Queries, keys and values, (T, 3, A, D).
-        plan: Of the same batch.
         rate: Dropout on the attention probabilities.
-        vectors: Position vectors of the layer, if the model has them.
 
     Returns:
         (T, A, D), the dtype of `qkv_T3AD`.

@@ -210,9 +210,7 @@ def products(
     ... sequences at a time, the largest number first.
 
     Args:
-        first, second: Of one dtype and device.
         count: Number of sequences that the B matrices belong to, the same number for each.
-        out: The result's memory.
         added: Add the products times this factor to `out`.
     """
     if out is None:

@@ -386,7 +386,6 @@ def traced(encoder: Encoder, hidden: Collection[int], qkv: Collection[int]) -> I
     """Record the forward passes of an encoder within the block; the trace holds the last one.
 
     Args:
-        encoder: Not changed.
         hidden: Layers, 0 to L, whose outputs are recorded.
         qkv: Layers, 1 to L, whose queries, keys and values are recorded.
     """

@@ -17,8 +17,6 @@ def forward_flops(
     """FLOP of one forward pass over packed sequences.
 
     Args:
-        config: of the encoder.
-        lengths: tokens of each sequence.
         num_masked: tokens that the masked-LM head scores the vocabulary for.
         num_pooled: sequences whose first token, or last of a causal encoder, goes through the
             pooler.

@@ -101,7 +101,6 @@ class QuantizedLinear(nn.Module):
         """Quantise a layer, which is not kept.
 
         Args:
-            layer: The layer to replace.
             least: Lower bound of the inputs; see `quantize_rows`.
             dtype: Of the result; None for that of the rows.
         """

@@ -44,7 +44,6 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     """Return the generator's configuration: a discriminator's depth and embeddings, less width.
 
     Args:
-        config: the discriminator's.
         share: of hidden size, attention heads and feed-forward width, above 0 and at most 1. There
             is at least one head, and the hidden size is rounded to a multiple of the heads.
 

@@ -116,11 +116,6 @@ def load_app(
 ) -> FastAPI:
     """Load the models, run each once, and make the application.
 
-    Args:
-        models: Folders, built-in names or Hub ids, by name.
-        settings: Processes, access and limits.
-        model_settings: How the models are loaded and batches are formed.
-
     Raises:
         InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
     """

@@ -175,10 +175,7 @@ class Engine:
     """A model that serves many requests at once. Its coroutines belong to one event loop.
 
     Args:
-        name: The model's name in requests.
-        predictor: The model.
         settings: How batches are formed, and how much is accepted.
-        metrics: Where work is counted.
 
     Attributes:
         predictor: A copy of the argument, with batches of `max_batch_tokens`.
@@ -262,11 +259,7 @@ class Engine:
         """Compute the results of one request. Cancelling the task drops what is still queued.
 
         Args:
-            kind: Kind of the query; see `queries.query_of`.
-            inputs: What the query is about.
-            seconds: Time limit.
             max_tokens: Limit on the tokens of all inputs together.
-            options: Options of the query.
 
         Raises:
             InputError, ConfigError: As the predictor raises them.

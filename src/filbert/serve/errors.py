@@ -36,13 +36,7 @@ _HTTP_MESSAGES = {
 
 
 class Refusal(Exception):
-    """A request that gets an error response.
-
-    Attributes:
-        status: HTTP status.
-        message: What is wrong and what to do.
-        headers: Additional response headers.
-    """
+    """A request that gets an error response."""
 
     def __init__(
         self, status: int, message: str, *, headers: Mapping[str, str] | None = None

@@ -103,7 +103,6 @@ class Metrics:
         """Set the sources of gauges.
 
         Args:
-            waiting: By model, a function that returns the queued sequences and tokens.
             gpu_bytes: Returns the reserved GPU memory; None without a GPU.
         """
         self._waiting, self._gpu_bytes = waiting, gpu_bytes

@@ -38,7 +38,6 @@ class Result(NamedTuple):
     """The result for one input.
 
     Attributes:
-        value: A prediction (dict), a vector (ndarray) or whatever the query produces.
         num_tokens: Tokens of the whole input, before any cutting.
         truncated: Whether the input was cut.
     """
@@ -49,12 +48,7 @@ class Result(NamedTuple):
 
 
 class PreparedInputs(NamedTuple):
-    """Tokenised inputs.
-
-    Attributes:
-        examples: One or several sequences per input, in order.
-        context: Whatever else `results` needs.
-    """
+    """Tokenised inputs."""
 
     examples: list[Example]
     context: Any = None
@@ -81,7 +75,6 @@ def query_of(predictor: Predictor, kind: str, **options: Any) -> Query:
     """Make a query.
 
     Args:
-        predictor: The model.
         kind: "predict", "embed", "fill", "attention" or "health".
         options: Keywords of the function with that name.
 

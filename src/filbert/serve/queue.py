@@ -25,8 +25,6 @@ class RequestQueue:
     """The sequences of one request that wait in the queue.
 
     Attributes:
-        waiting: The sequences, in order.
-        tokens: Their tokens in total.
         credit: Tokens that the request may still send in this turn.
         since: `time.perf_counter` when the first of those waiting was added.
     """

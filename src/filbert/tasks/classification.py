@@ -143,9 +143,6 @@ class Classification:
             positive class of two labels, one per label for multi-label, none for more classes.
         temperature: logits are divided by it before they become probabilities (Guo et al. 2017).
         declared: whether the labels were given by the user rather than read from the rows.
-        on_overflow: the treatment of long texts; one of data.examples.OVERFLOW_RULES.
-        stride: tokens from window to window.
-        clean: cleaning of the texts before they become tokens.
     """
 
     labels: tuple[str, ...] | None = None

@@ -37,7 +37,6 @@ class LayerDistillation:
 
     Attributes:
         layer_losses: The losses that the `Student` computes.
-        masked_weight: Weight of the masked-LM loss; 0 for none.
     """
 
     layer_losses: tuple[LayerLoss, ...]
@@ -91,7 +90,6 @@ class SoftLabels:
     """A task that a student learns from a teacher's outputs, and from the rows' labels.
 
     Attributes:
-        task: The same for teacher and student.
         temperature: Logits of both are divided by it.
         alpha: Share of the labels in the loss, from 0 to 1; the teacher's outputs have the rest.
         layer_losses: Of hidden layers, per sequence.
@@ -199,8 +197,6 @@ def layer_pairs(
 
     Args:
         layer_map: The teacher layer of each student layer, from 0; `even_map` if None.
-        student: Configuration of the student.
-        teacher: Configuration of the teacher.
     """
     layers, there = student.num_hidden_layers, teacher.num_hidden_layers
     if layer_map is None:
@@ -253,8 +249,6 @@ def minilm_losses(
     Source: Wang et al. 2021, section 3.
 
     Args:
-        student: Of any width.
-        teacher: Of any width.
         teacher_layer: From 0; the last if None. The paper uses the last layer of base models and
             layer 20 of BERT-large's 24.
         relation_heads: If None, 48, or 64 for a teacher of width 1,024 and above; the number of

@@ -143,7 +143,6 @@ class MultipleChoice:
 
     Attributes:
         num_choices: of every labelled row; None until `fit`. A row to predict may have any number.
-        on_overflow: the treatment of long pairs: error or truncate.
     """
 
     num_choices: int | None = None

@@ -80,8 +80,6 @@ class Regression:
     Attributes:
         on_overflow: one of data.examples.OVERFLOW_RULES. The number of a row with several windows
             is the mean of theirs, in training too.
-        stride: tokens from window to window.
-        clean: cleaning of the texts before they become tokens.
         activation: of the numbers that are predicted, a key of model.pooling.ACTIVATIONS. Models
             that filbert trains have none ("Identity"), and cross-encoders mostly "Sigmoid".
     """

@@ -129,7 +129,6 @@ class SpanQA:
     Attributes:
         stride: tokens from the start of one window over a long context to the next.
         max_question_length: tokens that are kept of a question.
-        max_answer_length: longest answer, in tokens.
         n_best: starts and ends that are tried in each window, and answers that are listed.
         has_unanswerable: whether the training rows had questions without answer (SQuAD v2.0), so
             that "" may be an answer.

@@ -240,9 +240,6 @@ STUDY = "study"
 class Cleaning:
     """Some of the steps; call it with a text.
 
-    Attributes:
-        steps: Keys of STEPS, in its order.
-
     Raises:
         ConfigError: An unknown step.
     """

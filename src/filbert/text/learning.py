@@ -82,8 +82,6 @@ class WordCounter:
     """Counts words as one kind of vocabulary splits them.
 
     Args:
-        normalizer: Of the `tokenizers` library, or None.
-        pre_tokenizer: Of that library.
         spaced: Whether a word's leading space belongs to it, as in byte-level BPE.
     """
 
@@ -232,7 +230,6 @@ def learn_merges(
     Args:
         words: Each word's symbols as ids into `tokens`, and its count. The lists are changed.
         tokens: The vocabulary so far; it grows up to `size` entries.
-        size: Number of entries to stop at.
         min_count: Least count of a pair to join.
         prefix: Marks a token that continues a word; a joined token has it at most in front.
         progress: Called with 1 for each new token.
@@ -360,12 +357,9 @@ class Fit:
     """How well a vocabulary fits a text. A word is a text between spaces, with its punctuation.
 
     Attributes:
-        num_words: In the text.
         num_tokens: Without added special tokens.
         num_bytes: UTF-8, one per space and line break included.
         unknown_rate: Share of words with an unknown token in them.
-        pieces_per_word: Tokens per word.
-        tokens_per_byte: Tokens per byte.
         used_share: Share of the vocabulary that occurs in the text.
         longest: The words with the most pieces, in descending order.
     """
@@ -444,7 +438,6 @@ class LearnOptions:
     """Options of a vocabulary.
 
     Attributes:
-        kind: One of KINDS.
         size: Entries, special tokens included.
         cased: Keep case and accents. Byte-level BPE and symbols always do.
         min_count: Least number of occurrences of a character, a piece, a symbol or a pair to be
@@ -462,8 +455,6 @@ class Learned:
     """A vocabulary, the text it was learned from, and how well it fits.
 
     Attributes:
-        num_words: Number of different words.
-        num_word_uses: Number of words.
         alphabet: Number of characters that are entries; of bytes for byte-level BPE.
         left_out_characters: Number of characters without entry.
         fit: None without a text to measure on.
@@ -507,7 +498,6 @@ def learn(
 
     Args:
         documents: Returns the text, as documents of lines, from its start at each call.
-        options: What to learn.
         progress: Called with a description and the amount since the last call: bytes read, or
             entries learned.
 

@@ -61,13 +61,7 @@ def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
 def translated(
     text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer
 ) -> tuple[str, list[int]]:
-    """Return the text with the vocabulary's own masks, and the end of each of them.
-
-    Args:
-        text: The user's text.
-        spans: Its masks, as `mask_spans` returns them.
-        tokenizer: Of the model.
-    """
+    """Return the text with the vocabulary's own masks, and the end of each of them."""
     own = mask_name(tokenizer)
     parts: list[str] = []
     ends, length, done = [], 0, 0

@@ -20,7 +20,6 @@ class Narrowed(NamedTuple):
     """A smaller vocabulary.
 
     Attributes:
-        tokenizer: Its ids are 0, 1, ... in the old order.
         kept: The old id of every new one, ascending.
     """
 
@@ -45,7 +44,6 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
     is merged. The known words of the text are tokenized as before.
 
     Args:
-        tokenizer: Not changed.
         counts: Of its entries, from `count_entries`.
     """
     content = json.loads(tokenizer.backend.to_str())
@@ -64,7 +62,6 @@ def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
     """Return the tokenizer with these entries only, renumbered without a gap.
 
     Args:
-        tokenizer: Not changed.
         entries: Old ids; as `useful_entries` returns them, or at least all required ones.
 
     Raises:

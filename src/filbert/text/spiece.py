@@ -47,7 +47,6 @@ class PieceOrder:
     """Ids that are not the model file's own: its first pieces are replaced by others.
 
     Attributes:
-        skipped: The file's first pieces, which include the unknown piece.
         head: The entries in their place, with scores.
         tail: The last entries.
         unknown: The entry of `head` for unknown text.
@@ -160,7 +159,6 @@ def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
     cannot express other normalization, such as lower-casing.
 
     Args:
-        model: No piece is empty.
         control: The pieces that never occur in a text.
     """
     parts = []

@@ -315,7 +315,6 @@ class Tokenizer:
         Args:
             vocab_size: Rows of the model's word table.
             type_vocab_size: Rows of its token type table; 0 for none.
-            where: The model's folder, for messages.
 
         Returns:
             Warnings.

@@ -81,10 +81,7 @@ def learn_pieces(
     """Return the pieces and their natural log-probabilities, most probable first.
 
     Args:
-        counts: Count of each word in the text.
         alphabet: The characters, which are always pieces. Words with others are left out.
-        size: Number of pieces to learn; fewer are returned if the text has fewer.
-        min_count: Least count of a candidate.
         progress: Called with the number of candidates left.
     """
     pieces, lattice = _candidates(counts, alphabet, size, min_count)

@@ -47,10 +47,6 @@ MAX_GROWTH = 4096
 def check_growth(backend: Tokenizer, path: Path) -> None:
     """Refuse rules that can make a text, or a decoded text, very much longer.
 
-    Args:
-        backend: As read from an untrusted file.
-        path: The file, for messages.
-
     Raises:
         FormatError: A letter could become more than MAX_GROWTH.
     """
@@ -184,10 +180,8 @@ class Vocabulary:
     """The tokenizer in a folder.
 
     Attributes:
-        backend: The library's tokenizer.
         specials: The texts of cls, sep, mask, pad and unk, where the vocabulary has them.
         max_length: The limit in the folder's files, in tokens with special ones, or None.
-        settings: Content of tokenizer_config.json.
         convention: The family's, where it is known.
         spiece: Content of the SentencePiece model file in the folder.
     """
