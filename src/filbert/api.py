@@ -234,7 +234,7 @@ def finetune(**options: Unpack[keywords.FinetuneKeywords]) -> Run:
         from filbert.train.seeds import run
 
         facts = run(chosen)
-        return _reported(chosen.run.out, facts, show_texts=chosen.data.show_texts)
+        return _reported(chosen.run.out, facts, hide_texts=chosen.data.hide_texts)
 
 
 @_options_of(PretrainOptions, required=("out",))
@@ -260,15 +260,15 @@ def distill(**options: Unpack[keywords.DistillKeywords]) -> Run:
         from filbert.train.distill_text import distill_text
 
         facts = distill_text(chosen) if chosen.from_text else distill_rows(chosen)
-        return _reported(chosen.run.out, facts, show_texts=chosen.data.show_texts)
+        return _reported(chosen.run.out, facts, hide_texts=chosen.data.hide_texts)
 
 
-def _reported(out: str, facts: dict[str, Any], *, show_texts: bool = False) -> Run:
+def _reported(out: str, facts: dict[str, Any], *, hide_texts: bool = False) -> Run:
     """Write the report of a run; only the first of several processes has facts."""
     if facts:
         from filbert.report.run import write_run_report
 
-        write_run_report(Path(out), show_texts=show_texts)
+        write_run_report(Path(out), hide_texts=hide_texts)
     return Run(Path(out), facts)
 
 

@@ -41,7 +41,7 @@ class FinetuneKeywords(TypedDict, total=False):
     folds: int
     fold: int | None
     max_length: int | None
-    show_texts: bool
+    hide_texts: bool
     text_column: str
     text_pair_column: str | None
     label_column: str | None
@@ -187,7 +187,7 @@ class DistillKeywords(TypedDict, total=False):
     dev: Rows | float | None
     test: Rows | float | None
     max_length: int | None
-    show_texts: bool
+    hide_texts: bool
     dev_rows: int
     text_column: str
     text_pair_column: str | None
@@ -274,6 +274,7 @@ class StudyKeywords(TypedDict, total=False):
     cleaning: str | None
     resamples: int | None
     name: str | None
+    hide_texts: bool | None
     text: str | None
     label: str | None
 

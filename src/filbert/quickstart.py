@@ -20,8 +20,8 @@ from filbert.train.options import FinetuneOptions
 # Options of the run by sample. Toxic comments: two passes, which take minutes on two cores. Their
 # texts are offensive, so the report does not show them.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "intents": {"show_texts": True},
-    "toxic": {"epochs": 2.0, "max_length": 128, "positive": "toxic"},
+    "intents": {},
+    "toxic": {"epochs": 2.0, "max_length": 128, "positive": "toxic", "hide_texts": True},
 }
 # None of them shares a telling word with what a bank's customer is expected to write.
 QUESTIONS = (
@@ -45,7 +45,7 @@ def quickstart(sample: str, out: Path, **options: Any) -> dict[str, Any]:
     given = {"task": "classification", "out": str(out)} | paths | OPTIONS[sample] | options
     chosen = FinetuneOptions.from_keywords(given)
     facts = finetune(chosen)
-    write_run_report(out, show_texts=chosen.data.show_texts)
+    write_run_report(out, hide_texts=chosen.data.hide_texts)
     return facts
 
 

@@ -17,8 +17,8 @@ _spec.loader.exec_module(studies)
 CONTESTANTS, save, write_study = studies.CONTESTANTS, studies.save, studies.write_study
 
 SECTIONS = [
-    "Ranking", "Significance tests", "Curves and calibration", "Quality and cost", "Errors",
-    "Data", "Failed and missing", "How it was made",
+    "Ranking", "What to try next", "Significance tests", "Curves and calibration",
+    "Quality and cost", "Errors", "Worst errors", "Data", "Failed and missing", "How it was made",
 ]  # fmt: skip
 HOSTILE = "<script>alert('&\")</script>"
 

@@ -46,8 +46,9 @@ def runs(tmp_path_factory):
         folders.write_task_run(folder, task, num_rows=100)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plots, "write_png", lambda _, path: path.write_bytes(b""))
-            with_texts = write_run_report(folder, show_texts=True).read_text(encoding="utf-8")
-        made[task] = folder, write_run_report(folder).read_text(encoding="utf-8"), with_texts
+            with_texts = write_run_report(folder).read_text(encoding="utf-8")
+        without = write_run_report(folder, hide_texts=True).read_text(encoding="utf-8")
+        made[task] = folder, without, with_texts
     return made
 
 
@@ -69,7 +70,7 @@ def test_every_task_has_its_own_section_and_plots_without_a_text_of_the_data(run
     [("regression", 0, 2), ("contrastive", 0, 2), ("cosine", 0, 2), ("span_qa", 0, 4),
      ("tagging", None, 3), ("multiple_choice", 0, 3)],
 )  # fmt: skip
-def test_with_show_texts_the_worst_errors_show_theirs_escaped(runs, task, at, most):
+def test_the_worst_errors_show_theirs_escaped(runs, task, at, most):
     page = runs[task][2]
     assert "zebra&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
     assert "<script>alert" not in page
@@ -93,8 +94,15 @@ def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, un
     folders.write_task_run(tmp_path / task, task)
     data = tmp_path / f"{task}.jsonl"
     data.write_text(data.read_text() + "\n")
-    page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
+    page = write_run_report(tmp_path / task).read_text(encoding="utf-8")
     assert "has changed since the run" in page and "zebra" not in page
+
+
+def test_texts_that_a_report_showed_are_kept_in_the_run_folder(tmp_path, undrawn):
+    folders.write_task_run(tmp_path / "regression", "regression")
+    shown = write_run_report(tmp_path / "regression").read_bytes()
+    (tmp_path / "regression.jsonl").unlink()
+    assert write_run_report(tmp_path / "regression").read_bytes() == shown and b"zebra" in shown
 
 
 def test_a_long_text_is_cut_around_the_place_that_matters():

@@ -31,7 +31,7 @@ _LENGTHS = ("epochs", "steps", "time")
 # Options of `finetune` that are the same for every contestant.
 _COMMON = {
     "task", "data", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
-    "positive", "labels", "multilabel", "show_texts", "tensorboard", "device",
+    "positive", "labels", "multilabel", "hide_texts", "tensorboard", "device",
     "merge_labels", "merge_as", "split_seed", "folds", "fold",
 } | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -148,6 +148,7 @@ class StudyOptions:
         cleaning: how texts are cleaned: none, study, or names of steps between +.
         resamples: number of bootstrap resamples.
         name: title of the report.
+        hide_texts: the report has no text of the data.
     """
 
     rows: RowOptions = RowOptions()
@@ -157,6 +158,7 @@ class StudyOptions:
     cleaning: str | None = None
     resamples: int | None = None
     name: str | None = None
+    hide_texts: bool | None = None
 
     def __post_init__(self) -> None:
         check_range(self, ("seed",), "be a whole number from 0", lambda value: value >= 0)

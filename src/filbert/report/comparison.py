@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from filbert.data.records import read_rows
 from filbert.errors import InputError
 from filbert.files import read_json
+from filbert.metrics.classification import label_metrics
 from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
@@ -31,10 +33,12 @@ from filbert.report.render import (
     paragraph,
     section,
     side_by_side,
+    texts,
     write_page,
 )
 from filbert.report.run import label_counts
 from filbert.report.table import FALLING, Columns, best_value
+from filbert.report.worst_errors import MOST_ERRORS, excerpt
 
 # Metric and heading; the first one decides the ranking.
 BINARY: Columns = (
@@ -43,10 +47,7 @@ BINARY: Columns = (
     ("f1", "F1, tuned threshold"),
     ("f1_at_half", "F1 at 0.5"),
     ("ece", "calibration error"),
-    ("precision_at_recall_50", "precision at recall 50 %"),
-    ("precision_at_recall_80", "precision at recall 80 %"),
-    ("precision_at_recall_90", "precision at recall 90 %"),
-    ("precision_at_recall_95", "precision at recall 95 %"),
+    *((f"precision_at_recall_{n}", f"precision at recall {n} %") for n in (50, 80, 90, 95)),
 )
 MULTICLASS: Columns = (
     ("macro_f1", "macro F1"),
@@ -168,15 +169,12 @@ def write_comparison_report(folder: Path) -> Path:
     sections: list[Section | None] = []
     if study.measured:
         sections = [ranking(study), tests(study), curves(study), costs(study), errors(study)]
-        sections.append(slices(study))
+        sections += [slices(study), worst_errors(study)]
+        sections.insert(1, next_steps(study))
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
-        about=[
-            f"filbert {study.results.get('filbert', '')}",
-            "comparison",
-            study.results.get("finished"),
-        ],
+        about=[study.results.get("filbert"), "comparison", study.results.get("finished")],
         headline=headline(study),
         notes=study.results.get("notes") or [],
         facts=headline_facts(study),
@@ -251,10 +249,7 @@ def ranking(study: StudyFiles) -> Section:
         "Ranking",
         gallery(study.path, {"ranking": (plots.interval_plot(estimates, heading), caption)}),
         Table(["contestant", *(heading for _, heading in study.metrics)], rows),
-        f"Mean ± standard deviation of the seeds. In brackets: {study.level} bootstrap interval of "
-        "the mean, over test rows and seeds; with one seed, over test rows. The best of a column "
-        f"is bold; of {' and '.join(falling)} the lowest. ≈ no significant difference from the "
-        f"first on {heading}, corrected for all comparisons.",
+        *texts("ranking", level=study.level, falling=falling, heading=heading),
     )
 
 
@@ -300,12 +295,7 @@ def tests(study: StudyFiles) -> Section | None:
     return section(
         "Significance tests",
         Table(head, rows, 2, title="All pairs", folded=len(rows) > MOST_PAIRS),
-        f"● and bold: significant. The {study.level} interval of the difference excludes zero, and "
-        "so does that of the means where a side has several seeds, and p_holm is below 0.05. ○: "
-        "not significant, which is no proof of equality. p_holm is p after Holm's correction for "
-        f"the number of pairs ({len(rows):,}). Both sides of a pair are the seeds that are best on "
-        "dev, measured on the same bootstrap samples. McNemar's test uses the rows that only one "
-        "of the two predicts correctly. results.json has the pairs on the other metrics.",
+        *texts("tests", level=study.level, pairs=numbers.count(len(rows))),
         *(paragraph(note, "note") for note in study.results["statistics"]["notes"]),
     )
 
@@ -382,7 +372,60 @@ def errors(study: StudyFiles) -> Section:
         np.add.at(counts, (scores.gold, scores.predicted), 1)
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
         figures[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
-    return section("Errors", gallery(study.path, figures))
+    return section("Errors", gallery(study.path, figures), per_label(study))
+
+
+def per_label(study: StudyFiles) -> Table:
+    """F1 of every label by contestant."""
+    rows: list[list[object]] = []
+    for at, label in enumerate(study.labels):
+        found = [label_metrics(s.gold == at, s.predicted == at) for s in study.scores.values()]
+        row = [fixed(one["f1"], study.digits) for one in found]
+        rows.append([label, *row, numbers.count(found[0]["support"])])
+    return Table(["label", *study.scores, "gold rows"], rows, title="F1 by label")
+
+
+def worst_errors(study: StudyFiles) -> Section | None:
+    """The test rows that most contestants get wrong, with their texts on a click."""
+    everyone = [*study.scores.values()]
+    first, at = everyone[0], np.arange(len(everyone[0].gold))
+    is_wrong = np.stack([scores.predicted != scores.gold for scores in everyone])
+    of_gold = np.mean([scores.probabilities[at, scores.gold] for scores in everyone], axis=0)
+    hardest = [i for i in np.lexsort((of_gold, -is_wrong.sum(0))) if is_wrong[:, i].any()]
+    rows: list[list[object]] = []
+    for i in hardest[:MOST_ERRORS]:
+        called = sorted({study.labels[scores.predicted[i]] for scores in everyone})
+        wrong = [name for name, is_one in zip(study.scores, is_wrong[:, i], strict=True) if is_one]
+        who = "all" if len(wrong) == len(everyone) else ", ".join(wrong)
+        row = [int(first.rows[i]), study.labels[first.gold[i]], ", ".join(called), who]
+        rows.append(row)
+    path, passages = study.path / str(study.results["data"]["test"].get("path")), []
+    if path.is_file() and not study.results["options"].get("hide_texts"):
+        of_row = dict(enumerate(read_rows(path)))
+        shown = [of_row[int(first.rows[i])].values for i in hardest[:MOST_ERRORS]]
+        keys = ("text", "text_pair")
+        passages = [[(k, excerpt(row[k])) for k in keys if row.get(k)] for row in shown]
+    return section(
+        "Worst errors",
+        *texts("hardest", wrong=len(hardest), total=len(at)),
+        Table(["row", "gold", "predicted", "wrong for"], rows, 4, passages=passages),
+    )
+
+
+def next_steps(study: StudyFiles) -> Section:
+    """What to try next."""
+    first, *others = study.measured
+    pairs = [(one, study.difference(first["name"], one["name"])) for one in others]
+    level = [one for one, found in pairs if found and not found["significant"]]
+    speed = {one["name"]: one["costs"].get("rows_per_second") or 0.0 for one in [first, *level]}
+    fastest = max(speed, key=lambda name: speed[name])
+    ratio = speed[fastest] / (speed[first["name"]] or math.inf)
+    hints = texts(
+        "next_contestants", first=first["name"], heading=study.metrics[0][1],
+        level=[one["name"] for one in level], fastest=fastest if ratio > 2 else "",
+        ratio=f"{ratio:,.0f}", has_slices=bool(study.results["slices"]),
+    )  # fmt: skip
+    return section("What to try next", hints)
 
 
 def slices(study: StudyFiles) -> Section | None:
@@ -399,8 +442,7 @@ def slices(study: StudyFiles) -> Section | None:
     head = ["slice", "contestant", "rows", *(heading for _, heading in known)]
     return section(
         "Metrics by slice",
-        "Metrics of small slices vary by chance. F1 and PR AUC grow with the share of positives, "
-        "so compare contestants within a slice, not slices with each other.",
+        *texts("slices"),
         Table(head, rows, 2, title="Slices in numbers", folded=len(rows) > MOST_PAIRS),
     )
 

@@ -61,7 +61,7 @@ class Series:
 
     def facts(self, most: int) -> dict[str, Any]:
         """The points in JSON, at most `most` of them, with five significant digits."""
-        at = _thinned(len(self.x), most)
+        at = np.linspace(0, len(self.x) - 1, min(len(self.x), most)).round().astype(int)
         columns = {"x": self.x, "y": self.y}
         if self.ends is not None:
             columns |= {"low": self.ends[0], "high": self.ends[1]}
@@ -116,9 +116,7 @@ class Plot:
             plot.draw(axes, is_last=plot is parts[-1])
         names = [one for one in self.series if one.name] + [one for one in self.borders if one[2]]
         if len(names) > 1 and not self.rows:
-            figure.legend(
-                loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=INK,
-            )  # fmt: skip
+            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
         return figure
 
     def draw(self, axes: Axes, *, is_last: bool) -> None:
@@ -144,9 +142,8 @@ def _draw(axes: Axes, one: Series, *, flat: bool) -> None:
     color = GREY if one.color < 0 else SERIES[one.color % len(SERIES)]
     if one.ends is not None:
         low, high = np.asarray(one.ends, float)
-        (axes.hlines if flat else axes.vlines)(
-            y if flat else x, low, high, color=color, alpha=0.45, linewidth=2.5
-        )
+        lines = axes.hlines if flat else axes.vlines
+        lines(y if flat else x, low, high, color=color, alpha=0.45, linewidth=2.5)
     if one.mark == "bars":
         axes.bar(x, y, width=0.9 * float(np.diff(x).min()) if len(x) > 1 else 1, color=color)
         return
@@ -238,10 +235,6 @@ def write_png(plot: Plot | Matrix, path: Path) -> None:
     save(plot.figure(), path)
 
 
-def _thinned(num: int, most: int = MOST_POINTS) -> np.ndarray:
-    return np.asarray(np.linspace(0, num - 1, min(num, most)).round(), dtype=np.int64)
-
-
 # Training
 
 
@@ -249,14 +242,10 @@ def loss_curve(
     steps: Lines, evaluations: Lines, *, key: str = "loss", dev_key: str = "loss",
     ylabel: str = "loss (nats)",
 ) -> Plot:  # fmt: skip
-    """Training loss with its running mean and dev loss; below, the learning rate.
+    """Training loss with its running mean, and dev loss; below, the learning rate.
 
-    Args:
-        steps: Lines with `step`, `lr` and `key`; at least one.
-        evaluations: Lines with `step` and `metrics`.
-        key: The loss of `steps`; "loss" where no line has it.
-        dev_key: The dev metric that is comparable with the loss.
-        ylabel: Name and unit of the loss.
+    `key` is the loss of the steps ("loss" where no line has it), `dev_key` the dev metric that is
+    comparable with it.
     """
     at = values_of(steps, "step")
     loss = values_of(steps, key if any(line.get(key) is not None for line in steps) else "loss")
@@ -285,13 +274,9 @@ def metric_curves(
     evaluations: Lines, columns: Sequence[tuple[str, str]], *, kept_step: int | None = None,
     ylabel: str = "dev metric",
 ) -> Plot:  # fmt: skip
-    """Metrics on dev at every evaluation; a single metric that falls far is drawn logarithmically.
+    """Metrics on dev, given as (key, name); a single one that falls far is drawn logarithmically.
 
-    Args:
-        evaluations: Lines with `step` and `metrics`.
-        columns: (metric key, name in the legend).
-        kept_step: The step whose weights were kept.
-        ylabel: Name of the y axis.
+    The border is at the step whose weights were kept.
     """
     at, lines = values_of(evaluations, "step"), [line["metrics"] for line in evaluations]
     series = [
@@ -369,13 +354,7 @@ def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = Tr
 
 
 def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float | None) -> Plot:
-    """Precision, recall and F1 at every threshold.
-
-    Args:
-        is_positive: bool (N,), at least one True.
-        scores: float (N,), in [0, 1].
-        threshold: The threshold in use, if there is one.
-    """
+    """Precision, recall and F1 at every threshold of scores (N,) in [0, 1]; one is in use."""
     table = ranking.cuts(is_positive, scores)
     values = {
         "precision": table.hits / table.flagged,
@@ -395,28 +374,28 @@ def reliability_plot(
 ) -> Plot:
     """Observed frequency over score; of a single model with 95 % intervals and, below, its rows.
 
-    Args:
-        models: (name, colour, is true, bool (N,), scores, float (N,) in [0, 1]).
-        xlabel: What the score is of.
-        ylabel: What is observed.
+    A model is (name, colour, is true, bool (N,), scores, float (N,) in [0, 1]).
     """
-    from scipy.stats import binomtest
-
     series, below = [Series("", [0, 1], [0, 1], -1, "dashes")], None
     for name, color, is_true, scores in models:
         bins = by_quantile(is_true, scores)
         x, y = [score for score, _ in bins], [outcomes.mean() for _, outcomes in bins]
         ends = None
         if len(models) == 1:
-            found = [
-                binomtest(int(o.sum()), len(o)).proportion_ci(method="wilson") for _, o in bins
-            ]
-            ends = [one.low for one in found], [one.high for one in found]
+            ends = np.transpose([share_interval(outcomes) for _, outcomes in bins])
             counts, edges = np.histogram(scores, bins=20, range=(0, 1))
             rows = Series("rows", (edges[1:] + edges[:-1]) / 2, counts, color, "bars")
             below = Plot(xlabel, "rows", [rows], xlim=(0, 1), ylim=(0, None))
         series.append(Series(name, x, y, color, "both", ends))
     return Plot(xlabel, ylabel, series, xlim=(0, 1), ylim=(0, 1.02), below=below)
+
+
+def share_interval(outcomes: np.ndarray) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the share of True in bool (N,)."""
+    from scipy.stats import binomtest
+
+    found = binomtest(int(outcomes.sum()), len(outcomes)).proportion_ci(method="wilson")
+    return found.low, found.high
 
 
 def by_quantile(is_true: np.ndarray, scores: np.ndarray) -> list[tuple[float, np.ndarray]]:
@@ -436,18 +415,6 @@ def scatter(
         fitted = np.polyval(np.polyfit(gold, values, 1), ends)
     line = Series("exact" if identity else "linear fit", ends, fitted, -1, "dashes")
     return Plot(xlabel, ylabel, [Series("rows", gold, values, 0, "dots"), line])
-
-
-def length_plot(lengths: Mapping[str, Sequence[int]], limit: int | None) -> Plot:
-    """Share of the rows by their number of tokens, for every split; the border is the limit."""
-    top = max(float(np.quantile(values, 0.995)) for values in lengths.values())
-    edges = np.linspace(0, max(top, limit or 0) * 1.02, 41)
-    series = []
-    for color, (split, values) in enumerate(lengths.items()):
-        counts, _ = np.histogram(values, edges)
-        series.append(Series(split, (edges[1:] + edges[:-1]) / 2, counts / len(values), color))
-    borders = [("x", limit, f"cut at {limit}")] if limit else []
-    return Plot("tokens", "share of rows", series, ylim=(0, None), borders=borders)
 
 
 # Several models

@@ -345,9 +345,7 @@ def answers(folder: RunFolder) -> Section:
     for start, end in zip(ANSWER_WORDS, [*ANSWER_WORDS[1:], None], strict=True):
         last = "or more" if end is None else f"to {end - 1}" if end > start + 1 else ""
         names.append(f"{start} {last} words".replace("  ", " "))
-    sizes = np.array([row["num_tokens"] for row in rows])
-    borders = sorted({int(border) for border in np.quantile(sizes, [0.25, 0.5, 0.75])})
-    contexts = [*(f"to {border:,} tokens" for border in borders), f"over {borders[-1]:,} tokens"]
+    contexts, by_context = by_tokens(rows)
     answered = []
     for name, wanted in (("answerable", True), ("unanswerable", False)):
         given = [bool(row["answer"]) for row in rows if bool(row["gold"]) == wanted]
@@ -363,7 +361,7 @@ def answers(folder: RunFolder) -> Section:
             folder.path,
             {},
             _by_group("Shortest gold answer", names, by_length, scores),
-            _by_group("Question and context", contexts, np.searchsorted(borders, sizes), scores),
+            _by_group("Question and context", contexts, by_context, scores),
             Table(head, answered, title="Answerable and unanswerable questions"),
         ),
     )
@@ -378,6 +376,14 @@ def _by_group(title: str, names: Sequence[str], groups: np.ndarray, scores: np.n
             exact, f1 = part.mean(0)
             rows.append([name, f"{len(part):,}", numbers.percent(f1), numbers.percent(exact)])
     return Table([title.lower(), "questions", "F1", "exact match"], rows, title=title)
+
+
+def by_tokens(rows: list[Prediction]) -> tuple[list[str], np.ndarray]:
+    """Quarters of the rows by their number of tokens: names, and the number of each row's, (N,)."""
+    sizes = np.array([row["num_tokens"] for row in rows])
+    borders = sorted({int(border) for border in np.quantile(sizes, [0.25, 0.5, 0.75])})
+    names = [*(f"to {border:,} tokens" for border in borders), f"over {borders[-1]:,} tokens"]
+    return names, np.searchsorted(borders, sizes)
 
 
 def question_scores(rows: list[Prediction]) -> np.ndarray:

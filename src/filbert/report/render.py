@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from filbert.files import THEME, write_atomically
+from filbert.files import THEME, portable, write_atomically
 from filbert.report import numbers, plots
 
 MOST_ITEMS = 12
@@ -62,27 +63,24 @@ Section = dict[str, Any]
 Figures = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
 
 
-def section(title: str, *blocks: Block | Table | str) -> Section:
-    """A section of the page: blocks, tables and remarks; empty ones are left out."""
+def section(title: str, *blocks: Block | Table | str | list[str]) -> Section:
+    """A section of the page: blocks, tables, remarks and lists; empty ones are left out."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     shown = [block for block in map(_block, blocks) if block]
     return {"title": title, "id": "-".join(words), "blocks": shown}
 
 
-def _block(content: Block | Table | str) -> Block:
+def _block(content: Block | Table | str | list[str]) -> Block:
     if isinstance(content, Table):
         return {"kind": "table", "table": content} if content.rows else {}
+    if isinstance(content, list):
+        return {"kind": "list", "texts": content} if content else {}
     return paragraph(content) if isinstance(content, str) else content
 
 
 def paragraph(words: str, css_class: str = "remark") -> Block:
     """A paragraph: remark or note; nothing without words."""
     return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
-
-
-def bullets(texts: Sequence[str]) -> Block:
-    """A list of texts."""
-    return {"kind": "list", "texts": texts} if texts else {}
 
 
 def side_by_side(tables: Iterable[Table]) -> Block:
@@ -107,35 +105,35 @@ def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
     return {"kind": "gallery", "images": images, "tables": shown} if images or shown else {}
 
 
-def facts_table(values: Mapping[str, Any], title: str = "") -> Table:
+def facts_table(values: Mapping[str, Any], title: str = "", *, folded: bool = False) -> Table:
     """A table of names and values; nested values are flattened, missing ones left out."""
-    return Table((), list(_flat(values)), 2, title)
+    return Table((), list(_flat(values)), 2, title, folded=folded)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
     """Nested facts as (name, text) pairs, for example ("splits: train", "4,000")."""
     for key, value in values.items():
-        name = f"{prefix}{key}"
         if isinstance(value, dict):
-            yield from _flat(value, f"{name}: ")
-        elif isinstance(value, list | tuple):
-            more = len(value) - MOST_ITEMS
-            shown = ", ".join(map(str, value[:MOST_ITEMS])) or numbers.MISSING
-            yield name, f"{shown} and {more:,} more" if more > 0 else shown
-        elif isinstance(value, bool):
-            yield name, "yes" if value else "no"
-        elif isinstance(value, float):
-            yield name, f"{value:g}"
-        elif isinstance(value, int) and abs(value) >= 10_000:
-            yield name, numbers.count(value)
+            yield from _flat(value, f"{prefix}{key}: ")
         elif value is not None:
-            yield name, value
+            yield f"{prefix}{key}", _plain(value)
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, list | tuple):
+        more = f" and {len(value) - MOST_ITEMS:,} more" if len(value) > MOST_ITEMS else ""
+        return (", ".join(map(str, value[:MOST_ITEMS])) or numbers.MISSING) + more
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if abs(value) >= 10_000 else f"{value:g}"
+    return portable(value)
 
 
 def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
     """The sha256 of data files, given as (name, facts with `path` and `sha256`)."""
     rows = [
-        [name, Cell(facts.get("path", ""), below=facts.get("sha256", numbers.MISSING))]
+        [name, Cell(portable(facts.get("path", "")), below=facts.get("sha256", numbers.MISSING))]
         for name, facts in files
     ]
     return Table((), rows, 2, "Data files and the sha256 of their bytes")
@@ -143,14 +141,23 @@ def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
 
 @cache
 def environment() -> Environment:
-    """The Jinja2 environment: autoescape is on, and an undefined name is an error."""
-    return Environment(
+    """The Jinja2 environment: pages escape every value, and an undefined name is an error."""
+    found = Environment(
         loader=FileSystemLoader([_TEMPLATES, THEME]),
-        autoescape=True,
+        autoescape=lambda name: not str(name).endswith(".txt"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.globals["numbers"] = numbers
+    return found
+
+
+def texts(name: str, **values: Any) -> list[str]:
+    """The texts of a macro of words.txt, which are parted by blank lines."""
+    found = str(getattr(environment().get_template("words.txt").module, name)(**values))
+    parts = (re.sub(r"[ \n]+", " ", text).strip() for text in re.split(r"\n\s*\n", found))
+    return [part for part in parts if part]
 
 
 def write_page(path: Path, **values: Any) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from filbert.report.folder import (
     read_run_folder,
 )
 from filbert.report.render import (
+    Cell,
     Section,
     Table,
     facts_table,
@@ -24,36 +26,47 @@ from filbert.report.render import (
     hashes_table,
     section,
     side_by_side,
+    texts,
     write_page,
 )
 from filbert.report.table import (
     FALLING,
     LOSSES,
+    best_baseline,
     difference_lines,
     difference_words,
     heading_of,
     headline_metrics,
+    is_significant,
     model_name,
     result_rows,
     result_table,
     throughput,
 )
-from filbert.report.worst_errors import worst_errors
+from filbert.report.worst_errors import slices, worst_errors
 
 MOST_LABEL_COUNTS = 8
+# Fewer training rows of a label, or a larger share of truncated rows, are worth a hint.
+FEW_ROWS, MANY_CUT = 20, 0.05
+# Options that are shown at once; the others are folded.
+MATTER = (
+    "task", "data", "train", "dev", "test", "corpus", "positive", "max_length", "on_overflow",
+    "epochs", "steps", "time", "batch_size", "lr", "layer_decay", "warmup", "class_weights",
+    "lora", "masking", "mask_rate", "pair", "method", "temperature", "seed", "seeds", "folds",
+)  # fmt: skip
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 1)
 
 
-def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
+def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
     """Write plots/*.png and report.html into a run folder and return the path of the page.
 
     Only files of the run folder are read. Sections that lack their data are left out.
 
     Args:
         run_folder: Written by `filbert finetune`, `filbert distill` or `filbert pretrain`.
-        show_texts: Also show the texts of the worst errors. They are read from the data file that
-            run.json names, if its sha256 is unchanged. Otherwise the page shows no text of the
-            data and no answer.
+        hide_texts: Show no text of the data and no answer. By default the page has the texts of
+            the worst errors, behind a switch. They are read from the data file that run.json
+            names, if its sha256 is unchanged.
 
     Raises:
         InputError: There is no run.json.
@@ -66,15 +79,13 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     make: list[Callable[[RunFolder], Section | None]]
     make = [results, seeds, training, *of_task, of_data]
     sections = [one(folder) for one in make]
-    sections.append(worst_errors(folder, show_texts=show_texts))
+    sections += [slices(folder), worst_errors(folder, hide_texts=hide_texts)]
+    sections.insert(1, next_steps(folder))
     status = run.get("status")
     return write_page(
         folder.path / "report.html",
         title=title_of(folder),
-        about=[
-            f"filbert {run.get('filbert', '')}", run.get("task") or run.get("command"),
-            run.get("finished"),
-        ],
+        about=[run.get("filbert"), run.get("task") or run.get("command"), run.get("finished")],
         headline=headline(run),
         notes=[] if status in (None, "done") else [f"Status of this run: {status}."],
         facts=headline_facts(run),
@@ -89,12 +100,17 @@ def title_of(folder: RunFolder) -> str:
     return str(folder.run.get("name") or model_name(folder.run))
 
 
-def headline_facts(run: dict[str, Any]) -> list[tuple[str, str]]:
-    """(name, value) of the headline metrics, the duration and the number of parameters."""
+def headline_facts(run: dict[str, Any]) -> list[tuple[str, object]]:
+    """(name, value) of the headline metrics, the duration and the number of parameters.
+
+    The best baseline is below each metric.
+    """
     model = result_rows(run)[0]
-    facts = [
-        (heading, numbers.metric(model.metrics.get(key))) for key, heading in headline_metrics(run)
-    ]
+    facts: list[tuple[str, object]] = []
+    for key, heading in headline_metrics(run):
+        other = best_baseline(run, key)
+        below = f"baseline {numbers.metric(other.metrics[key])}" if other else ""
+        facts.append((heading, Cell(numbers.metric(model.metrics.get(key)), below=below)))
     facts.append(("time", numbers.seconds(run.get("seconds"))))
     facts.append(("parameters", numbers.parameters(model.parameters)))
     return [(name, value) for name, value in facts if value != numbers.MISSING]
@@ -127,20 +143,13 @@ def headline(run: dict[str, Any]) -> str:
 
 def _pretraining_headline(run: dict[str, Any]) -> str:
     """Accuracy and perplexity on held-out text, and those of the teacher."""
-    reached, of_teacher = _masked_words(run), _masked_words(run.get("teacher") or {})
-    text = f"{model_name(run)} {f'{reached} on the held-out text' if reached else 'was trained'}"
-    text += f" after {run['steps']:,} steps" if run.get("steps") is not None else ""
-    text += f" on {numbers.parameters(run['tokens'])} tokens." if run.get("tokens") else "."
-    return f"{text} Its teacher {of_teacher}." if of_teacher else text
-
-
-def _masked_words(facts: dict[str, Any]) -> str:
-    """What a model or its teacher predicts on held-out text; empty if that was not measured."""
-    metrics = (facts.get("metrics") or {}).get("dev") or {}
-    if metrics.get("mlm_accuracy") is None:
-        return ""
-    text = f"predicts {numbers.percent(metrics['mlm_accuracy'])} of the masked words"
-    return f"{text} (perplexity {numbers.fixed(metrics.get('perplexity'), 2)})"
+    values = {
+        name: (metrics.get("mlm_accuracy"), numbers.fixed(metrics.get("perplexity"), 2))
+        for name, facts in (("model", run), ("teacher", run.get("teacher") or {}))
+        for metrics in [(facts.get("metrics") or {}).get("dev") or {}]
+    }
+    steps, tokens = run.get("steps"), run.get("tokens")
+    return " ".join(texts("pretrained", run=model_name(run), steps=steps, tokens=tokens, **values))
 
 
 def results(folder: RunFolder) -> Section | None:
@@ -162,25 +171,46 @@ def results(folder: RunFolder) -> Section | None:
         [LOSSES.get(key, key), *(numbers.metric(m.get(key)) for m in measured.values())]
         for key in keys
     ]
-    remark = "The best value of a column is bold."
-    if folder.problem == "pretraining":
-        remark += (
-            " Always the same sequences with the same masks. A masked word is one token of the "
-            "vocabulary, so these metrics cannot be compared between models with different "
-            "vocabularies. Perplexity is the exponential of the masked-word loss."
-        )
-    elif split == "dev":
-        remark += " The model was chosen on these rows: expect slightly less on new rows."
-    left_out = measured[split].get("left_out")
-    if left_out:
-        remark += f" Not part of the mean areas (rows of one class only): {', '.join(left_out)}."
+    remark = texts(
+        "results", is_pretraining=folder.problem == "pretraining", split=split,
+        left_out=measured[split].get("left_out"),
+    )  # fmt: skip
     return section(
         "Results",
         result_table(run),
-        remark,
-        *(f"{line}." for line in difference_lines(run)),
+        *remark,
+        [f"{line}." for line in difference_lines(run)],
         Table(["metric", *measured], every, title="Every metric"),
     )
+
+
+def next_steps(folder: RunFolder) -> Section | None:
+    """What to try next."""
+    run, dev, columns = folder.run, folder.evaluations, headline_metrics(folder.run)
+    if folder.problem == "pretraining":
+        return None
+    key, heading = columns[0] if columns else ("", "")
+    baseline, train = best_baseline(run, key), (run.get("data") or {}).get("train") or {}
+    found = baseline.differences.get(key) if baseline else None
+    losses = [line["metrics"].get("loss") or 0.0 for line in dev]
+    share = (train.get("truncated") or 0) / (train.get("rows") or 1)
+    is_windowed = folder.problem in ("tagging", "span_qa")
+    wrong = Counter(
+        (row["gold"], row["label"])
+        for row in (folder.rows if folder.problem in ("binary", "multiclass") else ())
+        if row["gold"] != row["label"]
+    )
+    hints = texts(
+        "next_steps", split=headline_split(run), heading=heading,
+        rival=baseline.name if baseline and found and not is_significant(found) else "",
+        steps=run.get("steps") or 0, max_length=train.get("max_length"),
+        is_last_best=len(dev) > 1 and (run.get("best") or {}).get("step") == dev[-1]["step"],
+        overfits=len(losses) > 2 and losses[-1] > 1.15 * min(losses),
+        cut=numbers.percent(share) if share > MANY_CUT and not is_windowed else "",
+        rare=[name for name, n in (train.get("label_counts") or {}).items() if n < FEW_ROWS],
+        confusion=wrong.most_common(1),
+    )  # fmt: skip
+    return section("What to try next", hints)
 
 
 def seeds(folder: RunFolder) -> Section | None:
@@ -206,9 +236,7 @@ def seeds(folder: RunFolder) -> Section | None:
     failed = list((spread.get("failed") or {}).items())
     return section(
         "Seeds",
-        f"{len(spread['runs'])} seeds were trained. Seed {best} was kept: it is the best on dev by "
-        f"{heading_of(str(spread['metric']))}. The dev value of the best seed is biased upwards; "
-        "the mean estimates the value of a new seed.",
+        *texts("seeds", count=len(spread["runs"]), best=best, metric=heading_of(spread["metric"])),
         Table(["failed seed", "error"], failed, 2),
         *tables,
     )
@@ -222,9 +250,7 @@ def training(folder: RunFolder) -> Section | None:
     figures: dict[str, Any] = {}
     if folder.steps:
         plot = plots.loss_curve(folder.steps, dev, **_loss_names(folder))
-        caption = (
-            "Training loss, dev loss and learning rate. The first steps may be above the range."
-        )
+        caption = "Training loss, dev loss, learning rate. The first steps may be above the range."
         figures["loss"] = (plot, caption)
     measured = {key for line in dev for key, value in line["metrics"].items() if value is not None}
     if "perplexity" in measured:
@@ -270,7 +296,8 @@ def lengths(folder: RunFolder) -> Section | None:
             split, label_counts(facts.get("label_counts") or {}), numbers.count(num_rows),
             numbers.count(facts.get("tokens")), *quantiles, numbers.count(cut) + share,
         ])  # fmt: skip
-    head = ["split", "labels", "rows", "tokens", "median", "90 %", "95 %", "99 %", "longest"]
+    shares = [f"{share}\N{NO-BREAK SPACE}%" for share in (90, 95, 99)]
+    head = ["split", "labels", "rows", "tokens", "median", *shares, "longest"]
     limit = next((f["max_length"] for f in data.values() if f.get("max_length")), None)
     remark = f"Lengths are in tokens, before cutting. {overflow(folder, limit)}"
     return section("Data and lengths", Table([*head, "rows cut"], rows, 2), remark)
@@ -299,20 +326,12 @@ def corpora(folder: RunFolder) -> Section | None:
     return section("Text", Table(["split", "corpus", *counted], rows, 2), remark)
 
 
-OVERFLOW = {
-    "truncate": "lost their end",
-    "head-tail": "lost their middle",
-    "window": "were read whole, in overlapping windows",
-    "error": "would have been refused",
-}
-
-
 def overflow(folder: RunFolder, max_length: int | None) -> str:
     """How texts beyond `max_length` tokens were treated."""
     rule = (folder.run.get("options") or {}).get("on_overflow", "truncate")
     if folder.problem in ("tagging", "span_qa"):
         rule = "window"
-    return f"Texts beyond {max_length} tokens {OVERFLOW[rule]}." if max_length else ""
+    return " ".join(texts("overflow", rule=rule, length=max_length)) if max_length else ""
 
 
 def label_counts(counts: dict[str, int]) -> str:
@@ -331,7 +350,8 @@ def label_counts(counts: dict[str, int]) -> str:
 def provenance(folder: RunFolder) -> Section:
     """What is needed to repeat the run: command, machine, versions, options and data hashes."""
     run = folder.run
-    when = {key: run.get(key) for key in ("command", "started", "finished", "fingerprint")}
+    model, options = run.get("model") or {}, run.get("options") or {}
+    when = {key: run.get(key) for key in ("command", "started", "finished")}
     for key in ("seconds", "tokenise_seconds", "training_seconds"):
         if run.get(key) is not None:
             when[key.replace("seconds", "duration")] = numbers.seconds(run[key])
@@ -340,9 +360,14 @@ def provenance(folder: RunFolder) -> Section:
         facts_table(when, "Run"),
         facts_table((run.get("device") or {}) | precision, "Machine"),
         facts_table({"filbert": run.get("filbert")} | (run.get("versions") or {}), "Versions"),
-        facts_table(run.get("model") or {}, "Model"),
-        facts_table(run.get("teacher") or {}, "Teacher"),
-        facts_table(run.get("options") or {}, "Options"),
+        facts_table({key: value for key, value in model.items() if key != "config"}, "Model"),
+        facts_table({key: options[key] for key in MATTER if options.get(key)}, "Options"),
         hashes_table((run.get("data") or {}).items()),
     ]
-    return section("How it was made", side_by_side(tables))
+    every = {"fingerprint": run.get("fingerprint"), "options": options, "model": model}
+    everything = every | {"teacher": run.get("teacher") or {}}
+    return section(
+        "How it was made",
+        side_by_side(tables),
+        facts_table(everything, "Everything else that is recorded", folded=True),
+    )

@@ -149,8 +149,12 @@ def difference_words(run: dict[str, Any], key: str, *, digits: int = 3) -> str:
     text += f", 95 % interval {ends}"
     if "p" in found:
         text += f", p {numbers.probability(found['p'])}"
-    is_significant = found["low"] > 0 or found["high"] < 0
-    return text if is_significant else f"{text}, not statistically significant on these rows"
+    return f"{text}{', not statistically significant on these rows' * (not is_significant(found))}"
+
+
+def is_significant(difference: dict[str, float]) -> bool:
+    """Whether the interval of a difference excludes zero."""
+    return difference["low"] > 0 or difference["high"] < 0
 
 
 def difference_lines(run: dict[str, Any]) -> list[str]:
@@ -160,12 +164,20 @@ def difference_lines(run: dict[str, Any]) -> list[str]:
 
 
 def result_table(run: dict[str, Any]) -> Table:
-    """Model and baselines: headline metrics, the best in bold, seconds and parameters."""
+    """Model and baselines: headline metrics, seconds and parameters.
+
+    The best value of a column is bold if model and best baseline differ significantly.
+    """
     split, columns, results = headline_split(run), headline_metrics(run), result_rows(run)
-    best = {key: best_value((row.metrics.get(key) for row in results), key) for key, _ in columns}
+    best: dict[str, float | None] = {}
+    for key, _ in columns:
+        baseline = best_baseline(run, key)
+        found = baseline.differences.get(key) if baseline else None
+        if found and is_significant(found):
+            best[key] = best_value((row.metrics.get(key) for row in results), key)
     rows = []
     for row in results:
-        values = [(row.metrics.get(key), best[key]) for key, _ in columns]
+        values = [(row.metrics.get(key), best.get(key)) for key, _ in columns]
         cells = [Cell(numbers.metric(v), strong=v is not None and v == most) for v, most in values]
         seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:,.1f}"
         rows.append([row.name, *cells, seconds, numbers.parameters(row.parameters)])

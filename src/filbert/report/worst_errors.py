@@ -1,4 +1,4 @@
-"""The section of the worst errors: rows by number and line, with their texts only on request."""
+"""The section of the worst errors: rows by number and line, with their texts on a click."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.errors import FilbertError, InputError
-from filbert.files import read_json
+from filbert.files import read_json, write_json
 from filbert.metrics.classification import SMALLEST_PROBABILITY
 from filbert.report import numbers
 from filbert.report.folder import Prediction, RunFolder, gold_labels, predicted_labels
-from filbert.report.predictions import Entity, mistakes, question_scores
-from filbert.report.render import Section, Table, paragraph, section
+from filbert.report.plots import share_interval
+from filbert.report.predictions import Entity, by_tokens, mistakes, question_scores
+from filbert.report.render import Section, Table, paragraph, section, texts
 
 if TYPE_CHECKING:
     from filbert.data.records import Row
     from filbert.tasks.base import Task
 
-MOST_ERRORS, MOST_RIGHT = 25, 12
+MOST_ERRORS = 25
+# The texts that the report shows, in the run folder, for the day when the data file is gone.
+KEPT = "worst_errors.json"
 MOST_ENTITIES = 4
 # Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
@@ -32,8 +35,8 @@ Passages = list[tuple[str, str]]
 Errors = Iterator[tuple[Any, dict[str, str]]]
 
 
-def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | None:
-    """The rows with the largest errors; their texts only with `show_texts`."""
+def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | None:
+    """The rows with the largest errors, with their texts unless `hide_texts`."""
     rule = rule_of(folder)
     if rule is None:
         return None
@@ -48,31 +51,45 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
         | {"tokens": f"{numbers.count(row.get('num_tokens'))}{' cut' * bool(row.get('truncated'))}"}
         for _, row, own in errors[:MOST_ERRORS]
     ]
-    texts, why = passages(folder, shown) if show_texts and shown else ({}, "")
-    below = [texts.get(row["row"], []) for row in shown] if texts else ()
-    share = numbers.percent(len(errors) / len(folder.rows))
-    path = folder.data.get("path")
+    found, why = ({}, "") if hide_texts or not shown else passages(folder, shown)
+    below = [found.get(row["row"], []) for row in shown] if found else ()
+    path = Path(folder.data.get("path") or "").name
     return section(
         "Worst errors",
-        f"{len(errors):,} of {len(folder.rows):,} {folder.split} rows are not exactly right "
-        f"({share}). {order} first."
-        + (f" Rows count from 0; lines are those of {path}." if path else ""),
+        *texts(
+            "worst_errors",
+            wrong=numbers.count(len(errors)),
+            total=numbers.count(len(pairs)),
+            share=numbers.percent(len(errors) / len(pairs)),
+            split=folder.split,
+            order=order,
+            file=path,
+        ),
         paragraph(why, "note"),
         Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
-        _right_answers(folder, [row for (key, _), row in pairs if key is None]) if texts else "",
     )
 
 
-def _right_answers(folder: RunFolder, rows: list[Prediction]) -> Table | str:
-    """The texts of some rows with the right labels, at even distances."""
-    if folder.problem not in ("binary", "multiclass", "multilabel"):
-        return ""
-    shown = rows[:: max(1, len(rows) // MOST_RIGHT)][:MOST_RIGHT]
-    texts, _ = passages(folder, shown)
-    cells = [[numbers.count(row.get("row")), ", ".join(gold_labels(row))] for row in shown]
-    below = [texts.get(row["row"], []) for row in shown]
-    title = "Some rows that are exactly right"
-    return Table(["row", "gold"], cells, 2, title=title, passages=below)
+def slices(folder: RunFolder) -> Section | None:
+    """The share of rows that are exactly right, by their length and by truncation."""
+    rule = rule_of(folder)
+    if rule is None or folder.problem in ("regression", "embedding", "span_qa"):
+        return None
+    names, groups = by_tokens(folder.rows)
+    parts = {name: groups == number for number, name in enumerate(names)}
+    is_cut = np.array([bool(row.get("truncated")) for row in folder.rows])
+    if is_cut.any():
+        parts |= {"truncated": is_cut, "not truncated": ~is_cut}
+    is_right = np.array([key is None for key, _ in rule[1](folder.rows)])
+    rows = []
+    for name, is_in in parts.items():
+        if is_in.any():
+            low, high = share_interval(is_right[is_in])
+            share = numbers.percent(float(is_right[is_in].mean()))
+            interval = numbers.interval(100 * low, 100 * high, 1)
+            rows.append([name, numbers.count(int(is_in.sum())), share, interval])
+    head = ["slice", "rows", "exactly right", "95\N{NO-BREAK SPACE}% interval"]
+    return section("Slices", Table(head, rows), "Small slices vary by chance: see the interval.")
 
 
 def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Errors]] | None:
@@ -107,10 +124,8 @@ def _label_loss(row: Prediction, label: str) -> float:
 def _labels(rows: list[Prediction]) -> Errors:
     for row in rows:
         gold, predicted = gold_labels(row), predicted_labels(row)
-        cells = {
-            "gold": ", ".join(gold) or numbers.MISSING,
-            "predicted": ", ".join(predicted) or numbers.MISSING,
-        }
+        names = {"gold": gold, "predicted": predicted}
+        cells = {key: ", ".join(labels) or numbers.MISSING for key, labels in names.items()}
         if "labels" in row:
             worst = max(row["scores"], key=lambda label, row=row: _label_loss(row, label))  # type: ignore[misc]
             cells |= {"worst label": worst, "its score": _number(row["scores"][worst])}
@@ -128,10 +143,8 @@ def _values(rows: list[Prediction]) -> Errors:
 
 def _ranks(rows: list[Prediction]) -> Errors:
     for row in rows:
-        cells = {
-            "rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}",
-            "cosine": _number(row["value"]),
-        }
+        cells = {"rank of own pair": f"{row['rank']:,} of {row['pool_size']:,}"}
+        cells |= {"cosine": _number(row["value"])}
         yield ((-row["rank"], row["value"]) if row["rank"] > 1 else None), cells
 
 
@@ -145,28 +158,17 @@ def _cosines(rows: list[Prediction]) -> Errors:
     ranks = np.zeros((2, len(rows)))
     ranks[:, is_known] = rankdata([gold[is_known], cosines[is_known]], axis=1)
     for row, (by_gold, by_cosine) in zip(rows, ranks.T.tolist(), strict=True):
-        yield (
-            -abs(by_cosine - by_gold) or None,
-            {
-                "gold": _number(row.get("gold")),
-                "cosine": _number(row["value"]),
-                "rank by gold": f"{by_gold:,.0f}",
-                "rank by cosine": f"{by_cosine:,.0f}",
-            },
-        )
+        cells = {"gold": _number(row.get("gold")), "cosine": _number(row["value"])}
+        cells |= {"rank by gold": f"{by_gold:,.0f}", "rank by cosine": f"{by_cosine:,.0f}"}
+        yield -abs(by_cosine - by_gold) or None, cells
 
 
 def _tags(rows: list[Prediction]) -> Errors:
     for row in rows:
         missed, spurious = mistakes(row)
-        yield (
-            -len(missed + spurious) or None,
-            {
-                "missed, at words": _entities(missed),
-                "spurious, at words": _entities(spurious),
-                "words": numbers.count(len(row["tags"])),
-            },
-        )
+        cells = {"missed, at words": _entities(missed), "spurious, at words": _entities(spurious)}
+        cells |= {"words": numbers.count(len(row["tags"]))}
+        yield -len(missed + spurious) or None, cells
 
 
 def _entities(entities: list[Entity]) -> str:
@@ -181,16 +183,10 @@ def _entities(entities: list[Entity]) -> str:
 
 def _answers(rows: list[Prediction]) -> Errors:
     for row, (exact, f1) in zip(rows, question_scores(rows).tolist(), strict=True):
-        yield (
-            (None if exact else (f1, -float(row.get("score") or 0.0))),
-            {
-                "gold answer": _length(row["gold"]),
-                "predicted answer": _length([row["answer"]]),
-                "F1": numbers.percent(f1),
-                "score": _number(row.get("score")),
-                "null score": _number(row.get("null_score")),
-            },
-        )
+        cells = {"gold answer": _length(row["gold"]), "predicted answer": _length([row["answer"]])}
+        cells |= {"F1": numbers.percent(f1), "score": _number(row.get("score"))}
+        cells |= {"null score": _number(row.get("null_score"))}
+        yield (None if exact else (f1, -float(row.get("score") or 0.0))), cells
 
 
 def _length(texts: list[str]) -> str:
@@ -202,15 +198,9 @@ def _choices(rows: list[Prediction]) -> Errors:
     for row in rows:
         scores = row.get("scores") or {}
         right, chosen = (float(scores[row[key]]) if scores else 0.0 for key in ("gold", "choice"))
-        yield (
-            (None if row["choice"] == row["gold"] else right),
-            {
-                "right": str(row["gold"]),
-                "chosen": str(row["choice"]),
-                "score of right": _number(right),
-                "score of chosen": _number(chosen),
-            },
-        )
+        cells = {"right": str(row["gold"]), "chosen": str(row["choice"])}
+        cells |= {"score of right": _number(right), "score of chosen": _number(chosen)}
+        yield (None if row["choice"] == row["gold"] else right), cells
 
 
 RULES: dict[str, tuple[str, Callable[[list[Prediction]], Errors]]] = {
@@ -230,24 +220,29 @@ RULES: dict[str, tuple[str, Callable[[list[Prediction]], Errors]]] = {
 def passages(
     folder: RunFolder, predictions: Collection[Prediction]
 ) -> tuple[dict[int, Passages], str]:
-    """Excerpts of the texts of some predictions, read again from the data file.
+    """Excerpts of the texts of some predictions, read again from the data file, and kept.
 
     The file is only read if its sha256 is that of the run; other texts would not belong to these
-    predictions.
+    predictions. Otherwise the texts are those that an earlier report kept in the run folder.
 
     Returns:
         (name, excerpt) pairs by row number, and the reason when there are none.
     """
     from filbert.data.records import file_digest
 
-    path = folder.data.get("path")
+    path, kept = folder.data.get("path"), folder.path / KEPT
     try:
         if path is None or not Path(path).is_file():
             raise InputError(f"{path} does not exist.")
         if file_digest(path) != folder.data.get("sha256"):
             raise InputError(f"{path} has changed since the run.")
-        return _read(folder, path, {row["row"]: row for row in predictions}), ""
+        found = _read(folder, path, {row["row"]: row for row in predictions})
+        write_json(kept, {"split": folder.split, "texts": found})
+        return found, ""
     except FilbertError as error:
+        known = read_json(kept) if kept.is_file() else {}
+        if known.get("split") == folder.split:
+            return {int(row): shown for row, shown in known["texts"].items()}, ""
         return {}, f"The texts are not shown: {error}"
 
 
@@ -288,11 +283,10 @@ def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[i
 def _sequences(task: Task, row: Row, prediction: Prediction) -> Passages:
     from filbert.tasks.rows import row_texts
 
-    texts: list[str] = []
+    parts: list[str] = []
     for text in row_texts(task, row):
-        texts += [text] if isinstance(text, str) else text
-    names = ("text", "second text")[: len(texts)]
-    return [(name, excerpt(text)) for name, text in zip(names, texts, strict=True)]
+        parts += [text] if isinstance(text, str) else text
+    return [(name, excerpt(text)) for name, text in zip(("text", "second text"), parts)]  # noqa: B905
 
 
 def _question(task: Task, row: Row, prediction: Prediction) -> Passages:
@@ -308,12 +302,9 @@ def _question(task: Task, row: Row, prediction: Prediction) -> Passages:
 
 
 def _choice(task: Task, row: Row, prediction: Prediction) -> Passages:
-    choices = row.values["choices"]
-    return [
-        ("context", excerpt(row.values["context"])),
-        ("right", excerpt(choices[prediction["gold"]])),
-        ("chosen", excerpt(choices[prediction["choice"]])),
-    ]
+    numbers_of = {"right": prediction["gold"], "chosen": prediction["choice"]}
+    chosen = [(name, excerpt(row.values["choices"][at])) for name, at in numbers_of.items()]
+    return [("context", excerpt(row.values["context"])), *chosen]
 
 
 def _sentence(task: Task, row: Row, prediction: Prediction) -> Passages:

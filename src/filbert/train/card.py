@@ -27,7 +27,7 @@ _PIPELINES = {
     "embedding": "sentence-similarity",
 }
 # Options that do not affect training.
-_OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
+_OMITTED = (*PATHS, "task", "overwrite", "resume", "hide_texts", "tensorboard", "save_every",
            "license", "language")  # fmt: skip
 _COUNTS = ("rows", "documents", "sentences", "sequences", "tokens", "truncated")
 _MOST_LABELS = 20

@@ -189,7 +189,8 @@ class SourceOptions:
         test: rows that are only measured, at the end.
         max_length: cut texts to this many tokens; as the teacher's training did when not given,
             128 with `corpus`.
-        show_texts: the report shows the texts of the worst errors.
+        hide_texts: the report has no text of the data; by default it shows those of the worst
+            errors on a click.
         dev_rows: with `corpus`: number of held-out sequences to measure.
         columns: the names of the columns.
     """
@@ -199,7 +200,7 @@ class SourceOptions:
     dev: str | None = None
     test: str | None = None
     max_length: int | None = None
-    show_texts: bool = False
+    hide_texts: bool = False
     dev_rows: int = 1_000
     columns: ColumnNames = ColumnNames()
 

@@ -111,7 +111,8 @@ class DataOptions:
         fold: train for one fold only, from 1 to `folds`.
         max_length: cut texts to this many tokens; the model's own limit when not given, for
             questions (span_qa) 384 at most.
-        show_texts: the report shows the texts of the worst errors.
+        hide_texts: the report has no text of the data; by default it shows those of the worst
+            errors on a click.
         columns: the names of the columns.
     """
 
@@ -124,7 +125,7 @@ class DataOptions:
     folds: int = 0
     fold: int | None = None
     max_length: int | None = None
-    show_texts: bool = False
+    hide_texts: bool = False
     columns: ColumnNames = ColumnNames()
 
     def __post_init__(self) -> None:

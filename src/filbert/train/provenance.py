@@ -39,7 +39,7 @@ _COPIED = (
 )  # fmt: skip
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
-    "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "license",
+    "out", "overwrite", "resume", "tensorboard", "save_every", "hide_texts", "license",
     "language", "keep_states", "baseline",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
