@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -34,41 +35,10 @@ from filbert.text.tokenizer import Tokenizer
 torch.set_num_threads(1)
 
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "a",
-    "film",
-    "was",
-    "not",
-    "very",
-    "good",
-    "bad",
-    "and",
-    "he",
-    "she",
-    "it",
-    "to",
-    "see",
-    "great",
-    "##ly",
-    "##ing",
-    "##ed",
-    "##s",
-    "play",
-    "run",
-    ",",
-    ".",
-    "!",
-    "?",
-    "'",
-    "1",
-    "2",
-    "3",
-]
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "film", "was", "not",
+    "very", "good", "bad", "and", "he", "she", "it", "to", "see", "great", "##ly", "##ing",
+    "##ed", "##s", "play", "run", ",", ".", "!", "?", "'", "1", "2", "3",
+]  # fmt: skip
 
 
 _DRAW = plots.write_png
@@ -330,3 +300,39 @@ def browser():
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def findings():
+    """`findings(page)`: what axe-core calls serious or critical on a page of the browser."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+
+    def find(page) -> list[tuple[str, str]]:
+        found = axe.run(page).response["violations"]
+        grave = [one for one in found if one["impact"] in ("serious", "critical")]
+        return [(one["id"], one["nodes"][0]["html"]) for one in grave]
+
+    return find
+
+
+@pytest.fixture
+def open_file(browser):
+    """`open_file(path)`: that page. An error in a script fails the test, and so does a request for
+    anything but the file itself.
+    """
+    problems: list[Any] = []
+    contexts = []
+
+    def make(path: Any, **options: Any) -> Any:
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: problems.append(error))
+        page.on("request", lambda asked: asked.url == path.as_uri() or problems.append(asked.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert not [p for p in problems if not str(p).startswith("blob:")]

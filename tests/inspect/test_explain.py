@@ -185,6 +185,13 @@ def test_json_holds_every_word_with_its_place(by_method):
         assert [TEXT[word["start"] : word["end"]] for word in words] == [w["text"] for w in words]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(classifier, open_file, findings, scheme, tmp_path):
+    page = module.explanation_page([explain(classifier, TEXT, method="gradient")], "a model")
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    assert findings(open_file(tmp_path / "page.html", color_scheme=scheme)) == []
+
+
 def test_html_has_the_whole_text_and_escapes_it(drawn):
     predictor = drawn("sequence", Classification(labels=("neg", "pos")))
     one = explain(predictor, "the <b>film</b> was good", method="gradient")

@@ -131,10 +131,9 @@ def test_a_hostile_name_is_shown_and_not_run(small, written):
 def test_a_folder_that_is_no_study_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no results\.json"):
         write_comparison_report(tmp_path)
-    for content in ("[]", "{"):
-        (tmp_path / "results.json").write_text(content)
-        with pytest.raises(FormatError, match="results.json"):
-            write_comparison_report(tmp_path)
+    (tmp_path / "results.json").write_text("{")
+    with pytest.raises(FormatError, match="results.json"):
+        write_comparison_report(tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 

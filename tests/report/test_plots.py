@@ -39,6 +39,5 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
 def test_a_name_is_shortened_to_one_line():
     assert plots.plain("a\n b") == "a b"
     assert len(plots.plain("x" * 100)) == 28
-    for longest in (18, 22, 23):
-        assert len(plots.plain("bert-base-uncased-max-256", longest)) == longest
-        assert plots.plain("bert-base-uncased-max-256", longest).endswith("max-256")
+    short = plots.plain("bert-base-uncased-max-256", 18)
+    assert len(short) == 18 and short.endswith("max-256")

@@ -275,6 +275,11 @@ def test_markup_in_a_text_is_text_and_the_page_fits_a_phone(predictor, open_file
     assert page.evaluate(f"{put} document.body.append(s); return window.ran ?? 0; }}") == 0
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(pair, open_file, findings, scheme):
+    assert findings(open_file(pair[0], color_scheme=scheme)) == []
+
+
 def test_two_models_and_two_texts_stand_side_by_side(tiny_model, deep_model, open_file, tmp_path):
     texts = ["the good film", "a film was good"]
     found = filbert.inspect([tiny_model, deep_model], texts, layer=1)

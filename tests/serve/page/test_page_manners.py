@@ -75,6 +75,12 @@ def test_a_key_opens_the_page(open_page, serve, tmp_path, settled):
         assert "a-long-key" not in page.content()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(open_page, settled, findings, scheme):
+    page = settled(open_page("fill", color_scheme=scheme, reduced_motion="reduce"))
+    assert findings(page) == []
+
+
 def test_everything_can_be_done_from_the_keyboard(open_page, settled):
     page = settled(open_page("fill"))
     page.get_by_role("tab", name="Fill in").focus()
