@@ -163,58 +163,38 @@ def write_run(folder: Path, problem: str = "binary", *, num_rows: int = 400, lab
     write_lines(folder / "predictions" / "test-baseline-1.jsonl", rows)
     baseline.pop("per_label", None)
     run = {
-        "filbert": "0.1.0",
+        "filbert": "0.1.0", "task": "classification", "name": "toxic-quickstart", "status": "done",
         "command": "filbert finetune --task classification --model minilm --train toxic_train.csv",
-        "task": "classification",
-        "name": "toxic-quickstart",
-        "started": "2025-11-21T10:00:00Z",
-        "finished": "2025-11-21T10:01:35Z",
-        "seconds": 95.31,
-        "status": "done",
+        "started": "2025-11-21T10:00:00Z", "finished": "2025-11-21T10:01:35Z", "seconds": 95.31,
         "options": {"lr": 5e-5, "batch_size": 32, "epochs": 2, "class_weights": None, "seed": 0},
         "versions": {"python": "3.12.1", "torch": "2.12.0", "numpy": "2.4.6"},
         "device": {"name": "cpu", "threads": 2},
         "precision": "bf16",
         "precision_reason": "the processor multiplies bf16 in hardware (amx)",
         "model": {
-            "source": "models/all-MiniLM-L6-v2",
-            "family": "bert",
-            "parameters": 22_713_986,
+            "source": "models/all-MiniLM-L6-v2", "family": "bert", "parameters": 22_713_986,
             "config": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
         },
-        "labels": labels,
-        "problem": problem,
+        "labels": labels, "problem": problem,
         "positive": labels[1] if problem == "binary" else None,
         "data": {
             split: {
                 "path": f"data/toxic_{split}.csv.gz",
                 "sha256": hashlib.sha256(split.encode()).hexdigest(),
-                "rows": rows_in,
+                "rows": rows_in, "tokens": rows_in * 81, "truncated": rows_in // 20,
                 "label_counts": {label: rows_in // (c + 2) for c, label in enumerate(labels)},
-                "tokens": rows_in * 81,
-                "truncated": rows_in // 20,
-                "max_length": 256,
-                "lengths": lengths.tolist(),
+                "max_length": 256, "lengths": lengths.tolist(),
             }
             for split, rows_in in (("train", 4000), ("dev", num_rows), ("test", num_rows))
         },
         "best": {"step": 250, "metric": "dev roc_auc", "value": 0.9712},
-        "metrics": metrics,
-        "temperature": 1.3721,
-        "baselines": [
-            {
-                "name": "TF-IDF + logistic regression",
-                "metrics": baseline,
-                "seconds": 2.41,
-                "parameters": 41_877,
-                "predictions": "predictions/test-baseline-1.jsonl",
-            }
-        ],
-        "steps": 250,
-        "epochs": 2,
-        "tokens_per_second": 9120.4,
-        "fill": 0.981,
-    }
+        "metrics": metrics, "temperature": 1.3721,
+        "baselines": [{
+            "name": "TF-IDF + logistic regression", "metrics": baseline, "seconds": 2.41,
+            "parameters": 41_877, "predictions": "predictions/test-baseline-1.jsonl",
+        }],
+        "steps": 250, "epochs": 2, "tokens_per_second": 9120.4, "fill": 0.981,
+    }  # fmt: skip
     chance = np.random.default_rng(0)
     lines = [
         {
@@ -223,9 +203,6 @@ def write_run(folder: Path, problem: str = "binary", *, num_rows: int = 400, lab
             "loss": float(0.1 + 0.5 * np.exp(-step / 40) + 0.06 * chance.random()),
             "lr": 5e-5 * min(step / 25, (250 - step) / 225),
             "grad_norm": 1.0,
-            "tokens_per_second": 9000.0,
-            "fill": 0.98,
-            "seconds": step * 0.37,
         }
         for step in range(1, 251)
     ]
@@ -242,10 +219,6 @@ def write_run(folder: Path, problem: str = "binary", *, num_rows: int = 400, lab
     return run
 
 
-def rewrite(folder: Path, run: dict) -> None:
-    (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
-
-
 @pytest.fixture
 def make_run(tmp_path):
     """`make_run(problem, **options) -> (folder, run)`."""
@@ -259,5 +232,5 @@ def make_run(tmp_path):
 
 @pytest.fixture
 def change_run():
-    """`change_run(folder, run)` writes run.json anew."""
-    return rewrite
+    """`change_run(folder, run)` writes run.json again."""
+    return lambda folder, run: (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")

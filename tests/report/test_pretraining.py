@@ -18,25 +18,16 @@ def write_pretraining_run(folder: Path, *, pair: str = "nsp", second_length: int
     folder.mkdir(parents=True)
     draw = np.random.default_rng(0)
     border = 361 if second_length else 401
-    lines, seconds = [], 0.0
+    lines = []
     for step in range(1, 401):
         late = step >= border
-        seconds += 2.5 if late else 1.5
         loss = 2.6 + 7.7 * float(np.exp(-step / 60)) + 0.08 * float(draw.normal())
-        lines.append(
-            {
-                "step": step,
-                "epoch": (step - border + 1 if late else step) / 150,
-                "loss": loss + (0.3 if pair != "none" else 0),
-                "mlm_loss": loss,
-                "lr": 5e-4 * min(step / 40, (400 - step) / 360),
-                "grad_norm": float(draw.lognormal(0, 0.3)),
-                "sequences": 64 if late else min(256, 32 + step * 4),
-                "tokens_per_second": 21_000 + 900 * float(draw.normal()),
-                "fill": 0.97,
-                "seconds": seconds,
-            }
-        )
+        lines.append({
+            "step": step, "epoch": (step - border + 1 if late else step) / 150,
+            "loss": loss + (0.3 if pair != "none" else 0), "mlm_loss": loss,
+            "lr": 5e-4 * min(step / 40, (400 - step) / 360),
+            "grad_norm": float(draw.lognormal(0, 0.3)),
+        })  # fmt: skip
         if step % 50 == 0:
             metrics = {
                 "mlm_loss": loss + 0.1,
@@ -50,15 +41,10 @@ def write_pretraining_run(folder: Path, *, pair: str = "nsp", second_length: int
     sizes = {"hidden_size": 256, "num_hidden_layers": 4}
     run = {
         "filbert": "0.1.0",
-        "command": "pretrain",
-        "name": "novels",
-        "started": "2026-01-01T10:00:00",
-        "finished": "2026-01-01T10:11:00",
-        "seconds": 660.0,
-        "status": "done",
-        "steps": 400,
+        "command": "pretrain", "name": "novels", "status": "done", "steps": 400, "seconds": 660.0,
+        "started": "2026-01-01T10:00:00", "finished": "2026-01-01T10:11:00",
         "tokens": 13_400_000,
-        "training_seconds": seconds,
+        "training_seconds": 660.0,
         "tokens_per_second": 21_000.0,
         "fill": 0.97,
         "options": {
