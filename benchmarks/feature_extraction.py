@@ -17,7 +17,6 @@ import argparse
 import copy
 import gzip
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -27,19 +26,21 @@ from torch.nn import functional as F
 import filbert
 from filbert.batch import pack
 from filbert.inference.predictor import Predictor
+from filbert.lineage.elmo import ScalarMix
 from filbert.metrics.entities import entity_metrics
 from filbert.model.encoder import hidden_states
 
 Sentence = tuple[list[str], list[str]]
 
-# From all layers' states, the embeddings first.
-CHOICES: dict[str, Callable[[list[Tensor]], Tensor]] = {
-    "embeddings": lambda layers: layers[0],
-    "second-to-last hidden": lambda layers: layers[-2],
-    "last hidden": lambda layers: layers[-1],
-    "sum of the last four": lambda layers: torch.stack(layers[-4:]).sum(0),
-    "last four side by side": lambda layers: torch.cat(layers[-4:], -1),
-    "sum of all layers": lambda layers: torch.stack(layers[1:]).sum(0),
+# Which of the states of all layers, the embeddings first, and whether they are summed with trained
+# weights or stand side by side.
+CHOICES = {
+    "embeddings": (slice(0, 1), False),
+    "second-to-last hidden": (slice(-2, -1), False),
+    "last hidden": (slice(-1, None), False),
+    "weighted sum of the last four": (slice(-4, None), True),
+    "last four side by side": (slice(-4, None), False),
+    "weighted sum of all layers": (slice(1, None), True),
 }
 
 
@@ -116,15 +117,21 @@ def features(model: Predictor, documents: list[list[Sentence]], neighbours: bool
 
 
 class Tagger(nn.Module):
-    """A bidirectional LSTM of two layers and an output for each tag."""
+    """A bidirectional LSTM of two layers and an output for each tag.
 
-    def __init__(self, width: int, num_tags: int, hidden: int = 128) -> None:
+    It reads states of words, (words, layers, H).
+    """
+
+    def __init__(self, shape: torch.Size, num_tags: int, is_sum: bool, hidden: int = 128) -> None:
         super().__init__()
+        self.mix = ScalarMix(shape[0]) if is_sum else None
+        width = shape[1] if is_sum else shape.numel()
         self.lstm = nn.LSTM(width, hidden, 2, batch_first=True, bidirectional=True, dropout=0.3)
         self.out = nn.Linear(2 * hidden, num_tags)
 
     def forward(self, words: list[Tensor]) -> Tensor:
         """Return the scores of all words, one sentence after the other."""
+        words = [self.mix(w.unbind(1)) if self.mix else w.flatten(1) for w in words]
         packed = nn.utils.rnn.pack_sequence(words, enforce_sorted=False)
         states, lengths = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         kept = torch.cat([row[:length] for row, length in zip(states, lengths, strict=True)])
@@ -141,11 +148,11 @@ def f1_of(tagger: Tagger, rows: list[Tensor], gold: list[list[str]], names: list
 
 def trained(
     train: list[Tensor], targets: list[Tensor], dev: tuple[list[Tensor], list[list[str]]],
-    names: list[str], seed: int, epochs: int,
+    names: list[str], is_sum: bool, seed: int, epochs: int,
 ) -> Tagger:  # fmt: skip
     """Train a tagger and return that of the epoch that is best on dev."""
     torch.manual_seed(seed)
-    tagger = Tagger(train[0].shape[-1], len(names))
+    tagger = Tagger(train[0].shape[1:], len(names), is_sum)
     adam, best, kept = torch.optim.Adam(tagger.parameters(), 2e-3), -1.0, copy.deepcopy(tagger)
     for _ in range(epochs):
         tagger.train()
@@ -183,17 +190,15 @@ def main() -> None:
     targets = [torch.tensor([names.index(tag) for tag in row]) for row in known]
     half = len(tags["dev"]) // 2
     print(f"{len(targets)} sentences, {half} to choose by, {len(tags['dev']) - half} measured")
-    for choice, read_layers in CHOICES.items():
-        rows = {
-            name: [read_layers(list(s.unbind(1))) for s in part] for name, part in states.items()
-        }
+    for choice, (layers, is_sum) in CHOICES.items():
+        rows = {name: [words[:, layers] for words in part] for name, part in states.items()}
         scores = []
         for seed in range(options.seeds):
             dev = (rows["dev"][:half], tags["dev"][:half])
-            tagger = trained(rows["train"], targets, dev, names, seed, options.epochs)
+            tagger = trained(rows["train"], targets, dev, names, is_sum, seed, options.epochs)
             scores.append(f1_of(tagger, rows["dev"][half:], tags["dev"][half:], names))
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        print(f"{choice:24} F1 {statistics.mean(scores):.4f} ± {spread:.4f}", flush=True)
+        print(f"{choice:30} F1 {statistics.mean(scores):.4f} ± {spread:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -38,8 +40,8 @@ def convert(kind: str, model: Path, place: Path) -> Path:
     """Make `place / kind` if it is not there yet; one process at a time.
 
     Args:
-        kind: plain.onnx, fused.onnx, int8.onnx or ctranslate2; exported or exported-int8 for
-            folders as `filbert export` makes them of the bare encoder.
+        kind: plain.onnx, fused.onnx, int8.onnx, openvino-qint8 or ctranslate2; exported or
+            exported-int8 for folders as `filbert export` makes them of the bare encoder.
         model: folder in Hugging Face's layout.
         place: folder for all kinds; of this model only.
     """
@@ -132,6 +134,29 @@ def _int8(source: Path, out: Path, _: Path) -> None:
     )
 
 
+def _qint8(source: Path, out: Path, model: Path) -> None:
+    """Write static int8 as NNCF recommends for a Transformer, with scales from short texts."""
+    import numpy as np
+
+    from filbert import samples
+    from filbert.checkpoints.opening import read_tokenizer
+
+    nncf, library = import_module("nncf"), import_module("openvino")
+    with gzip.open(samples.path("intents_train.csv.gz"), "rt", encoding="utf-8") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    encodings = read_tokenizer(model).encode(texts)
+    rows = [encoding.input_ids.astype(np.int64)[None] for encoding in encodings]
+    inputs = [dict(zip(_INPUTS, (ids, ids**0, ids * 0), strict=True)) for ids in rows]
+    graph = nncf.quantize(
+        library.Core().read_model(str(source)),
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(inputs),
+    )
+    out.mkdir()
+    library.save_model(graph, str(out / "model.xml"), compress_to_fp16=False)
+
+
 def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
     library: Any = import_module("ctranslate2")
     import_module("transformers").logging.set_verbosity_error()
@@ -160,11 +185,14 @@ def _exported(folder: Path, out: Path, _: Path, *, int8: bool = False) -> None:
     save_graph(graph, out / MODEL_FILE)
 
 
-_MADE_FROM = {"fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx"}
+_MADE_FROM = {
+    "fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx", "openvino-qint8": "plain.onnx",
+}  # fmt: skip
 _MAKERS: dict[str, Callable[[Path, Path, Path], None]] = {
     "plain.onnx": _plain,
     "fused.onnx": _fused,
     "int8.onnx": _int8,
+    "openvino-qint8": _qint8,
     "ctranslate2": _ctranslate2,
     "exported": _exported,
     "exported-int8": partial(_exported, int8=True),

@@ -82,8 +82,11 @@ def ctranslate2(job: Job, precision: str) -> Encode:
 
 
 def openvino(job: Job, precision: str) -> Encode:
-    """The unfused ONNX graph, which it fuses itself, with any batch and length."""
-    path = converted(job, "plain.onnx")
+    """The unfused ONNX graph, which it fuses itself, with any batch and length; int8 is static."""
+    if precision == "int8":
+        path = converted(job, "openvino-qint8") / "model.xml"
+    else:
+        path = converted(job, "plain.onnx")
     library: Any = import_module("openvino")
     core = library.Core()
     settings = {

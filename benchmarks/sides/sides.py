@@ -49,6 +49,7 @@ SIDES: dict[str, dict[str, Side]] = {
         "ctranslate2-int8": Side("peers:ctranslate2", "int8", _CT2),
         "openvino-float32": Side("peers:openvino", "float32", _VINO),
         "openvino-bf16": Side("peers:openvino", "bf16", _VINO),
+        "openvino-qint8": Side("peers:openvino", "int8", (*_VINO, "nncf")),
         "filbert-float32": Side("torch_sides:filbert", "float32", (), True),
         "filbert-bf16": Side("torch_sides:filbert", "bf16", (), True),
         "filbert-int8": Side("torch_sides:filbert", "int8"),
