@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BUDGETS = {
     "lines of src": (54_910, 40_000),
     "files of src": (223, 230),
-    "lines of tests": (43_000, 38_000),
+    "lines of tests": (43_080, 38_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from filbert.compare import contestants
 from filbert.compare.classifiers import word_means
-from filbert.compare.contestants import ContestantRun, measure, run_contestant
+from filbert.compare.contestants import ContestantRun, EnergyMeter, measure, run_contestant
 from filbert.compare.recipe import NetworkOptions
 from filbert.data.records import Row
 from filbert.errors import ConfigError
@@ -66,6 +67,18 @@ def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     one = replace(job(), labels=labels, positive=None, data=data)
     run_contestant(one)
     assert facts_of(one)["labels"] == list(labels)
+
+
+def test_a_gpt_2_competes_like_an_encoder(job, tmp_path, shared_data):
+    transformers = pytest.importorskip("transformers")
+    sizes = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=64)
+    transformers.GPT2LMHeadModel(sizes).save_pretrained(tmp_path / "gpt2")
+    shutil.copytree(shared_data / "tokenizers/gpt2", tmp_path / "gpt2", dirs_exist_ok=True)
+    one = job(model=str(tmp_path / "gpt2"))
+    run_contestant(one)
+    assert facts_of(one)["model"]["family"] == "gpt2"
+    config = json.loads((one.folder / "model/config.json").read_text())
+    assert config["architectures"] == ["GPT2ForSequenceClassification"]
 
 
 def test_words_of_dev_and_test_have_their_vectors_from_a_file(job, tmp_path):
@@ -165,3 +178,20 @@ def test_latency_is_the_median_of_single_texts_until_the_time_is_over(monkeypatc
     found = clock.measure(monkeypatch)
     assert found["latency_seconds"] == pytest.approx(0.001)
     assert 190 < len(clock.batches) - 6 < 200
+
+
+def test_energy_is_the_sum_of_sockets_whose_counters_begin_again(tmp_path):
+    def write(socket, value):
+        (tmp_path / socket).mkdir(exist_ok=True)
+        (tmp_path / socket / "energy_uj").write_text(f"{value}\n")
+        (tmp_path / socket / "max_energy_range_uj").write_text("10000000\n")
+
+    assert EnergyMeter(str(tmp_path)).read() == 0
+    write("intel-rapl:0", 9_000_000)
+    write("intel-rapl:1", 1_000_000)
+    write("intel-rapl:0:0", 5)  # the cores of the first socket
+    meter = EnergyMeter(str(tmp_path))
+    write("intel-rapl:0", 500_000)
+    write("intel-rapl:1", 3_000_000)
+    write("intel-rapl:0:0", 900_000)
+    assert meter.read() == pytest.approx(3.5)

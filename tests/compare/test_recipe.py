@@ -151,6 +151,7 @@ def with_contestants(recipe, **tables):
         ({**STUDENT, "max_length": 500}, "max_length 500"),
         ({**STUDENT, "student": "minilmm"}, "minilmm"),
         ({"kind": "quantised", "of": "tiny", "precision": "int4"}, "no option 'precision'"),
+        ({"kind": "ensemble", "of": "tiny"}, "two seeds or more; give seeds"),
         ({"kind": "distilled", "teacher": "new", "keep_layers": "1"}, "name a contestant above"),
     ],
 )

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import filbert.api
@@ -65,6 +66,7 @@ def finished(tiny_model, films, tmp_path_factory, one_process):
             "tiny": {"model": str(tiny_model), "lr": 3e-3, "cleaning": "study"},
             "small": STUDENT,
             "small-int8": {"kind": "quantised", "of": "small"},
+            "both": {"kind": "ensemble", "of": "tiny"},
             "bigru": {"kind": "bigru", "dim": 8, "hidden": 4, "min_count": 1, "cleaning": "study"},
             "tfidf": {"kind": "tfidf", "C": 10.0},
             "static": {"kind": "static", "model": str(tiny_model), "C": 1.0},
@@ -102,11 +104,11 @@ def test_every_contestant_leaves_a_run_folder_metrics_and_costs(finished):
         unmeasured = {"training_seconds", "peak_bytes"} if name == "small-int8" else set()
         assert one["costs"].keys() >= COSTS - unmeasured and not unmeasured & one["costs"].keys()
         assert all(value > 0 for value in one["costs"].values())
-        seeds = [0] if one["kind"] in ("tfidf", "static") else [0, 1]
+        seeds = [0] if one["kind"] in ("tfidf", "static", "ensemble") else [0, 1]
         assert [seed["seed"] for seed in one["seeds"]] == seeds
         for seed in one["seeds"]:
             folder = compared.folder / seed["folder"]
-            assert (folder / "model").is_dir() == (name != "small-int8")
+            assert (folder / "model").is_dir() == (name not in ("small-int8", "both"))
             assert not (folder / "state").exists()
             facts = json.loads((folder / "run.json").read_text())
             assert facts["costs"] == seed["costs"] and facts["status"] == "done"
@@ -117,8 +119,24 @@ def test_every_contestant_leaves_a_run_folder_metrics_and_costs(finished):
                     "row", "line", "gold", "label", "score", "scores", "num_tokens", "truncated",
                 } <= json.loads(text.splitlines()[0]).keys()  # fmt: skip
                 assert seed[split]["accuracy"] >= 0
-    assert len(results["pairs"]) == 15
+    assert len(results["pairs"]) == 21
     assert (compared.folder / "report.html").is_file()
+
+
+def test_an_ensemble_answers_the_mean_of_all_seeds_at_the_sum_of_their_costs(finished):
+    _, compared = finished
+    entries = by_name(compared.results)
+
+    def scores(name, seed):
+        path = compared.folder / f"contestants/{name}/seed-{seed}/predictions/test.jsonl"
+        return np.array([json.loads(row)["scores"]["pos"] for row in path.read_text().splitlines()])
+
+    members = [scores("tiny", seed) for seed in (0, 1)]
+    assert np.abs(members[0] - members[1]).max() > 1e-3
+    np.testing.assert_allclose(scores("both", 0), np.mean(members, 0), atol=2e-6)
+    costs, parts = entries["both"]["costs"], [one["costs"] for one in entries["tiny"]["seeds"]]
+    for name in ("training_seconds", "parameters", "bytes_on_disk"):
+        assert costs[name] == pytest.approx(sum(part[name] for part in parts))
 
 
 def test_a_student_learns_from_its_teacher_s_seed_and_reads_texts_as_it_does(finished):
@@ -145,7 +163,7 @@ def test_the_same_call_again_does_only_what_is_left(copied, read, no_training, c
     assert no_training == ["broken/0", "broken/1"]
     finished = [name for name in recipe["contestants"] if name != "broken"]
     run_study(read(recipe), out, only=finished)
-    assert "all 10 requested runs are finished" in capsys.readouterr().err
+    assert "all 11 requested runs are finished" in capsys.readouterr().err
     assert again["pairs"] == before["pairs"]
     for name in finished:
         assert by_name(again)[name] == by_name(before)[name]

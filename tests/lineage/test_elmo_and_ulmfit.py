@@ -221,7 +221,16 @@ def test_pretrained_models_become_contestants(films, film_splits, tmp_path, caps
     study = data | {"positive": "pos", "resamples": 50, "contestants": {}}
     for kind, rate in (("elmo", "1e-4"), ("ulmfit", "0.01")):
         folder = tmp_path / kind
-        words = ["pretrain", f"{kind}-small", str(text), "--out", str(folder), "--lr", rate]
+        words = [
+            "pretrain",
+            f"{kind}-small",
+            "--corpus",
+            str(text),
+            "--out",
+            str(folder),
+            "--lr",
+            rate,
+        ]
         sizes = "--num-hidden-layers 2 --hidden-size 24 --intermediate-size 32 --batch-size 4"
         assert run([*words, *sizes.split(), "--steps", "60", "--json"]) == 0
         dev = json.loads(capsys.readouterr().out)["dev"]

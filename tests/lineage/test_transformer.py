@@ -201,7 +201,7 @@ def pairs(tmp_path):
 
 def test_the_command_writes_a_folder_that_translates_as_it_was_measured(pairs, tmp_path, capsys):
     arguments = ["--steps=3", "--dev-rows=20", "--hidden-size=32", f"--out={tmp_path / 'out'}"]
-    assert run(["pretrain", "transformer-small", str(pairs), *arguments]) == 0
+    assert run(["pretrain", "transformer-small", "--corpus", str(pairs), *arguments]) == 0
     assert "exact_match" in capsys.readouterr().out
     lines = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]

@@ -76,7 +76,7 @@ class ContestantRun:
         positive: Positive class of two.
         out: Run folder.
         fingerprint: Hash of everything that decides the result.
-        source: Run of the same seed whose model it starts from.
+        sources: Run of the same seed whose model it starts from; of an ensemble all its members.
         status: running, finished, failed or interrupted.
         error: Why it failed.
     """
@@ -91,7 +91,7 @@ class ContestantRun:
     positive: str | None
     out: str
     fingerprint: str
-    source: ContestantRun | None = None
+    sources: tuple[ContestantRun, ...] = ()
     status: str = "running"
     error: str | None = None
 
@@ -102,8 +102,8 @@ class ContestantRun:
 
     @classmethod
     def _of(cls, values: Mapping[str, Any]) -> ContestantRun:
-        source = values["source"] and cls._of(values["source"])
-        return cls(**{**values, "labels": tuple(values["labels"]), "source": source})
+        sources = tuple(cls._of(one) for one in values["sources"])
+        return cls(**{**values, "labels": tuple(values["labels"]), "sources": sources})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
         """Write the job file: the child reads what to do, and the study what was done."""
@@ -227,18 +227,26 @@ def run_contestant(run: ContestantRun) -> None:
         FilbertError: A step failed.
         Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
     """
-    is_resumed = run.folder.exists()
+    is_resumed, meter = run.folder.exists(), EnergyMeter()
     trained = _STEPS[run.kind](run)
+    joules = meter.read()
     facts, test = trained.facts, _rows(run, "test")
     costs = {
         "parameters": facts["model"]["parameters"],
-        "bytes_on_disk": sum(p.stat().st_size for p in trained.model.rglob("*") if p.is_file()),
+        "bytes_on_disk": sum(
+            path.stat().st_size
+            for folder in trained.models
+            for path in folder.rglob("*")
+            if path.is_file()
+        ),
         **measure(trained.predict, test),
     }
     if trained.training_seconds is not None:
         costs["training_seconds"] = trained.training_seconds
-        # The memory of an earlier process is not known.
+        # Memory and energy of an earlier process are not known.
         costs |= {} if is_resumed else peak_memory()
+        if joules and not (is_resumed or run.kind == "ensemble"):
+            costs["training_joules"] = joules
     shutil.rmtree(run.folder / "state", ignore_errors=True)
     write_json(run.folder / "run.json", facts | {"costs": costs})
 
@@ -250,22 +258,22 @@ class TrainedContestant:
     Attributes:
         facts: Content of run.json.
         predict: Predicts rows, from text to prediction.
-        model: Folder of the model.
+        models: Folders of the model, or of an ensemble's members.
         training_seconds: None for a model that was not trained.
     """
 
     facts: dict[str, Any]
     predict: Predict
-    model: Path
+    models: tuple[Path, ...]
     training_seconds: float | None = None
 
 
 def _trained(run: ContestantRun) -> TrainedContestant:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
-    if run.source is not None:
+    if run.sources:
         # Labels, the positive class and cleaning are the teacher's.
-        given["teacher"] = str(run.source.folder / "model")
+        given["teacher"] = str(run.sources[0].folder / "model")
         distilling = DistillOptions.from_keywords(run.options | given)
         facts, device = distill(distilling), distilling.run.device
     else:
@@ -277,18 +285,27 @@ def _trained(run: ContestantRun) -> TrainedContestant:
     predictor = Predictor.load(run.folder / "model", device=device)
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
-    return TrainedContestant(facts, predictor.predict_rows, run.folder / "model", seconds)
+    return TrainedContestant(facts, predictor.predict_rows, (run.folder / "model",), seconds)
 
 
-def _quantised(run: ContestantRun) -> TrainedContestant:
-    """Load the model of another run in int8; nothing is trained and no model is written."""
-    started = _now()
-    assert run.source is not None
-    folder, before = run.source.folder / "model", read_run(run.source.folder) or {}
-    predictor = Predictor.load(folder, precision="int8", device="cpu")
+def _derived(run: ContestantRun) -> TrainedContestant:
+    """Load the model of another run in int8, or several as one; none is trained or written."""
+    started, is_ensemble = _now(), run.kind == "ensemble"
+    before = [read_run(one.folder) or {} for one in run.sources]
+    folders = tuple(one.folder / "model" for one in run.sources)
+    if is_ensemble:
+        predictor = Predictor.load([str(folder) for folder in folders])
+    else:
+        predictor = Predictor.load(folders[0], precision="int8", device="cpu")
     facts = _facts(run, predictor.known_task(), predictor.predict_rows, started)
-    facts |= {"precision": "int8", "model": before["model"] | {"source": run.options["of"]}}
-    return TrainedContestant(facts, predictor.predict_rows, folder)
+    parameters = sum(facts["model"]["parameters"] for facts in before)
+    facts |= {
+        "precision": before[0]["precision"] if is_ensemble else "int8",
+        "model": before[0]["model"] | {"source": run.options["of"], "parameters": parameters},
+    }
+    seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
+    total = sum(seconds) if is_ensemble else None
+    return TrainedContestant(facts, predictor.predict_rows, folders, total)
 
 
 def _fitted(run: ContestantRun) -> TrainedContestant:
@@ -307,7 +324,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     }  # fmt: skip
     fitted: Any
     if run.kind in NETWORKS:
-        with float32_by_onednn(chosen["model"] is not None):
+        with float32_by_onednn():
             fitted, seconds = fit_network(run.kind, task, chosen, seed=run.seed, **given)
     else:
         features: FeatureExtractor
@@ -337,13 +354,14 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
             "parameters": fitted.num_parameters,
         },
     }
-    return TrainedContestant(facts, fitted.predict_rows, run.folder / "model", seconds)
+    return TrainedContestant(facts, fitted.predict_rows, (run.folder / "model",), seconds)
 
 
 _STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
     "encoder": _trained,
     "distilled": _trained,
-    "quantised": _quantised,
+    "quantised": _derived,
+    "ensemble": _derived,
     "tfidf": _fitted,
     "static": _fitted,
     **dict.fromkeys(NETWORKS, _fitted),
@@ -424,6 +442,40 @@ def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
         "rows_per_second": len(timed) / median(seconds),
         "latency_seconds": median(latencies),
     }
+
+
+class EnergyMeter(threading.Thread):
+    """Adds up what the processors have used since it began, with all programs on the machine.
+
+    Linux tells it on most x86 machines, often to the superuser only. Tested with files of its form.
+    """
+
+    def __init__(self, place: str = "/sys/class/powercap", *, interval: float = 60.0) -> None:
+        super().__init__(daemon=True)
+        # One for each socket; those of its parts have a second colon.
+        self._sockets = sorted(Path(place).glob("intel-rapl:?"))
+        self._interval, self._joules, self._last = interval, 0.0, dict[Path, int]()
+        self.read()
+        if self._last:
+            self.start()
+
+    def run(self) -> None:
+        """Read often enough to see each time when a counter begins again."""
+        while True:
+            time.sleep(self._interval)
+            self.read()
+
+    def read(self) -> float:
+        """Return the joules; 0 where the machine does not tell."""
+        with suppress(OSError):
+            for socket in self._sockets:
+                now, most = (
+                    int((socket / name).read_text())
+                    for name in ("energy_uj", "max_energy_range_uj")
+                )
+                self._joules += (now - self._last.get(socket, now)) % most / 1e6
+                self._last[socket] = now
+        return self._joules
 
 
 def _timed(predict: Predict, batches: Sequence[Sequence[Row]], most: float) -> list[float]:

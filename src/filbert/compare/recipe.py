@@ -265,8 +265,8 @@ class StaticOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantisedOptions:
-    """The model of another contestant in int8."""
+class DerivedOptions:
+    """A model that is not trained: another contestant's in int8, or those of all its seeds."""
 
     of: str
 
@@ -279,12 +279,13 @@ KINDS: dict[str, type] = {
     "tfidf": TfidfOptions,
     "static": StaticOptions,
     "distilled": DistillOptions,
-    "quantised": QuantisedOptions,
+    "quantised": DerivedOptions,
+    "ensemble": DerivedOptions,
 }
 # Kinds that take optimiser steps.
 TRAINED = ("encoder", "distilled")
 # Option that names the contestant whose model it starts from, by kind.
-SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
+SOURCE_KEYS = {"distilled": "teacher", "quantised": "of", "ensemble": "of"}
 
 
 # A study
@@ -300,7 +301,7 @@ class Contestant:
         options: Its own options and those of all contestants.
         cleaning: As `--clean` takes it; None for unchanged texts.
         seeds: One training each.
-        source: Its teacher, or the model that it is in int8.
+        source: Its teacher, or the contestant whose model or models it is made of.
     """
 
     name: str
@@ -309,6 +310,12 @@ class Contestant:
     cleaning: str | None
     seeds: tuple[int, ...]
     source: Contestant | None = None
+
+    def source_seeds(self, seed: int) -> tuple[int, ...]:
+        """Seeds of the source's models that it needs: an ensemble all of them."""
+        if self.source is None:
+            return ()
+        return self.source.seeds if self.kind == "ensemble" else (seed,)
 
     @property
     def steps(self) -> list[str]:
@@ -414,6 +421,10 @@ def _contestant(
         source = _source_of(kind, own, earlier)
         # Texts are cleaned as for its source.
         cleaning, seeds = source.cleaning, source.seeds
+        if kind == "ensemble":
+            if len(seeds) < 2:
+                raise ConfigError("an ensemble needs models of two seeds or more; give seeds.")
+            seeds = seeds[:1]
     else:
         chosen = own.pop("cleaning", options.cleaning)
         cleaning = _cleaning(flags.cleaning or chosen)
@@ -484,8 +495,8 @@ def _check_start(kind: str, options: Mapping[str, Any]) -> None:
             raise ConfigError(f"model is of elmo and ulmfit; {kind} has no pre-trained model.")
         return
     if options["model"] is None:
-        made = f"filbert pretrain {kind}-small FILE --out FOLDER"
-        raise ConfigError(f'it needs model = "FOLDER"; make it with: {made}')
+        command = f"filbert pretrain {kind}-small --corpus FILE --out FOLDER"
+        raise ConfigError(f'it needs model = "FOLDER"; make it with: {command}')
     from filbert.lineage.stored import load
 
     load(Path(options["model"]), kind)

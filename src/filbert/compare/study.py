@@ -50,8 +50,8 @@ _LATER_AND_EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
 _FREE = ("save_every", "license", "language")
 # Costs of a run; those of a contestant are medians over its seeds.
 COSTS = (
-    "training_seconds", "rows_per_second", "latency_seconds", "parameters", "bytes_on_disk",
-    "peak_bytes", "peak_device_bytes",
+    "training_seconds", "training_joules", "rows_per_second", "latency_seconds", "parameters",
+    "bytes_on_disk", "peak_bytes", "peak_device_bytes",
 )  # fmt: skip
 # Facts of a run that should be the same for all runs, with their names in a note.
 _MUST_AGREE = {
@@ -153,13 +153,14 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
     last = run.recorded
     if last is None or last.fingerprint != run.fingerprint:
         shutil.rmtree(run.folder, ignore_errors=True)
-    if run.source is None or run.source.is_finished:
+    missing = [source for source in run.sources if not source.is_finished]
+    if not missing:
         status, error = run_child(run, stop=stop, lock=lock)
     else:
         status, error = (
             "failed",
             (
-                f"It needs a finished run of {run.source.contestant} with seed {run.source.seed}. "
+                f"It needs a finished run of {missing[0].contestant} with seed {missing[0].seed}. "
                 "Run or fix that one first, then give the same command again."
             ),
         )
@@ -292,7 +293,7 @@ def runs_of(
 ) -> list[ContestantRun]:
     """Return all runs: the first seed of all contestants first, in the order of the recipe.
 
-    An interrupted study can then be reported.
+    An interrupted study can then be reported. Ensembles come last, since they need all seeds.
 
     Args:
         study: Its contestants.
@@ -301,30 +302,29 @@ def runs_of(
         precision: Meaning of "auto".
     """
     paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
-    runs: list[ContestantRun] = []
-    for at in range(max(len(c.seeds) for c in study.contestants)):
-        by_name: dict[str, ContestantRun] = {}
-        for one in study.contestants:
-            if at >= len(one.seeds):
-                continue
-            seed, options = one.seeds[at], one.options
-            if one.kind in TRAINED and options.get("precision", "auto") == "auto":
-                options = options | {"precision": precision}
-            by_name[one.name] = ContestantRun(
-                contestant=one.name,
-                kind=one.kind,
-                options=options,
-                cleaning=one.cleaning,
-                seed=seed,
-                data=paths,
-                labels=tuple(data["labels"]),
-                positive=data["positive"],
-                out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
-                fingerprint=fingerprint_of(one, seed, data),
-                source=None if one.source is None else by_name[one.source.name],
-            )
-        runs += by_name.values()
-    return runs
+    runs: dict[tuple[str, int], ContestantRun] = {}
+    order = [(at, seed, one) for one in study.contestants for at, seed in enumerate(one.seeds)]
+    order.sort(key=lambda entry: (entry[2].kind == "ensemble", entry[0]))
+    for _, seed, one in order:
+        options = one.options
+        if one.kind in TRAINED and options.get("precision", "auto") == "auto":
+            options = options | {"precision": precision}
+        runs[one.name, seed] = ContestantRun(
+            contestant=one.name,
+            kind=one.kind,
+            options=options,
+            cleaning=one.cleaning,
+            seed=seed,
+            data=paths,
+            labels=tuple(data["labels"]),
+            positive=data["positive"],
+            out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
+            fingerprint=fingerprint_of(one, seed, data),
+            sources=tuple(runs[one.source.name, of] for of in one.source_seeds(seed))
+            if one.source
+            else (),
+        )
+    return [*runs.values()]
 
 
 def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
@@ -349,7 +349,8 @@ def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
     if files:
         content["files"] = files
     if one.source is not None:
-        content["source"] = fingerprint_of(one.source, seed, data)
+        members = [fingerprint_of(one.source, of, data) for of in one.source_seeds(seed)]
+        content["source"] = members if one.kind == "ensemble" else members[0]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -54,7 +54,7 @@ def beam_search(
         at_SB, token_SB = at_SB // next_SBV.shape[-1], at_SB % next_SBV.shape[-1]
         ids_SBL = ids_SBL.gather(1, at_SB[..., None].expand(-1, -1, length))
         ids_SBL = torch.cat((ids_SBL, token_SB[..., None]), -1)
-        # No continuation has a better score than today's log-probability over the last penalty.
+        # No continuation has a better score than its log-probability now over the last penalty.
         alive = total_SB[:, 0] / penalty(most, alpha) > best_score[sources]
         sources, ids_SBL, total_SB = sources[alive], ids_SBL[alive], total_SB[alive]
         if not len(sources):

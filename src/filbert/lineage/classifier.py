@@ -171,7 +171,7 @@ def fit_network(
 def _epochs(
     model: NetworkClassifier, encoded: Sequence[Any], gold: Tensor, seed: int
 ) -> Iterator[None]:
-    """Train, and give the turn after each epoch and at the end."""
+    """Train; yield after each epoch and at the end."""
     network, options = model.network, model.options
     adam = torch.optim.Adam([{"params": group} for group in network.groups()])
     size = options["batch_size"]

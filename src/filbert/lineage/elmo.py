@@ -93,7 +93,7 @@ class ProjectedLSTM(nn.Module):
         self.state = nn.Linear(config.width, 4 * config.cells, bias=False)
         self.project = nn.Linear(config.cells, config.width, bias=False)
         with torch.no_grad():
-            # Cells are kept at first.
+            # Forget gates begin with a bias of one, so that cells stay.
             self.input.bias.chunk(4)[2].fill_(1.0)
 
     def _bounded(self, values: Tensor) -> Tensor:
@@ -199,17 +199,17 @@ def read_allennlp(path: Path, options: Mapping[str, Any]) -> Elmo:
 
 def _published(model: Elmo, file: Any) -> dict[str, np.ndarray]:
     """Return our parameters out of a file: it has matrices (in, out) and no row for padding."""
-    found = {"characters.table.weight": np.pad(file["char_embed"][...], ((1, 0), (0, 0)))}
+    weights = {"characters.table.weight": np.pad(file["char_embed"][...], ((1, 0), (0, 0)))}
     for at in range(len(model.characters.filters)):
-        found[f"characters.filters.{at}.weight"] = file[f"CNN/W_cnn_{at}"][0].transpose(2, 1, 0)
-        found[f"characters.filters.{at}.bias"] = file[f"CNN/b_cnn_{at}"][...]
+        weights[f"characters.filters.{at}.weight"] = file[f"CNN/W_cnn_{at}"][0].transpose(2, 1, 0)
+        weights[f"characters.filters.{at}.bias"] = file[f"CNN/b_cnn_{at}"][...]
     for at in range(len(model.characters.highways)):
         for part, name in enumerate(("transform", "carry")):
             ours = f"characters.highways.{at}.{part}"
-            found[f"{ours}.weight"] = file[f"CNN_high_{at}/W_{name}"][...].T
-            found[f"{ours}.bias"] = file[f"CNN_high_{at}/b_{name}"][...]
-    found["characters.project.weight"] = file["CNN_proj/W_proj"][...].T
-    found["characters.project.bias"] = file["CNN_proj/b_proj"][...]
+            weights[f"{ours}.weight"] = file[f"CNN_high_{at}/W_{name}"][...].T
+            weights[f"{ours}.bias"] = file[f"CNN_high_{at}/b_{name}"][...]
+    weights["characters.project.weight"] = file["CNN_proj/W_proj"][...].T
+    weights["characters.project.bias"] = file["CNN_proj/b_proj"][...]
     for direction, side in enumerate(("forwards", "backwards")):
         for at in range(model.config.layers):
             cell = file[f"RNN_{direction}/RNN/MultiRNNCell/Cell{at}/LSTMCell"]
@@ -217,9 +217,9 @@ def _published(model: Elmo, file: Any) -> dict[str, np.ndarray]:
             # The authors' cell adds 1 to the gate that keeps cells.
             np.split(bias, 4)[2][...] += 1.0
             inputs, states = np.split(both, [model.config.width], axis=1)
-            found |= {
+            weights |= {
                 f"{side}.{at}.input.weight": inputs, f"{side}.{at}.input.bias": bias,
                 f"{side}.{at}.state.weight": states,
                 f"{side}.{at}.project.weight": cell["W_P_0"][...].T,
             }  # fmt: skip
-    return found
+    return weights

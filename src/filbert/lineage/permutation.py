@@ -30,7 +30,8 @@ def draw_order(is_special: Sequence[bool], draw: random.Random) -> list[int]:
     """Return the place of each token in the order of prediction; -1 for those that are not.
 
     A sixth of the tokens is predicted, in spans, and in a random order of the tokens. Special
-    tokens are context.
+    tokens are context of all. The authors' code has them in the order, and draws each span from a
+    window of six times its length.
     """
     wanted = max(1, round(len(is_special) * SHARE))
     targets: set[int] = set()

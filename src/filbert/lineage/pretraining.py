@@ -17,15 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.data.documents import read_documents
-from filbert.errors import ConfigError, InputError
-from filbert.files import check_target, replace_folder, write_json
+from filbert.errors import InputError
+from filbert.files import replace_folder, write_json
 from filbert.lineage import stored
 from filbert.lineage import words as reading
 from filbert.lineage.elmo import Elmo, ElmoConfig, characters
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, slanted_rates
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.log import RunLog
-from filbert.train.options import flat
 from filbert.train.pretrain_options import PretrainOptions
 
 VOCABULARY, MIN_COUNT = 10_000, 2
@@ -75,13 +74,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given, usual, out = flat(options), flat(PretrainOptions()), Path(options.run.out)
-    for name in sorted({*given} - {*_READ}):
-        if given[name] != usual[name]:
-            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
-    marker = check_target(
-        out, Path(given["corpus"][0]), overwrite=options.run.overwrite, markers=(stored.FACTS,)
-    )
+    given, marker = stored.read_options(options, _READ, marker=stored.FACTS)
     texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]
     listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
     text = reading.RunningText.of(texts, listed)
@@ -95,7 +88,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         )
     torch.manual_seed(options.run.seed)
     model = _new_model(options, listed)
-    with replace_folder(out, marker=marker) as folder:
+    with replace_folder(Path(options.run.out), marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
             chosen, part = options.train, text.part(slice(count - held))
@@ -110,8 +103,8 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
             "vocabulary": len(listed),
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
-        kept = model.elmo if isinstance(model, ElmoPretraining) else model
-        stored.save(kept, listed, folder)
+        trained = model.elmo if isinstance(model, ElmoPretraining) else model
+        stored.save(trained, listed, folder)
         write_json(folder / "run.json", facts)
     return facts
 

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from filbert.errors import FormatError, InputError
-from filbert.files import read_json, write_json
+from filbert.errors import ConfigError, FormatError, InputError
+from filbert.files import check_target, read_json, write_json
 from filbert.lineage.elmo import Elmo, ElmoConfig, read_allennlp
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig
+from filbert.train.options import flat
+from filbert.train.pretrain_options import PretrainOptions
 
 FACTS, _TENSORS = "lineage.json", "model.safetensors"
+
+
+def read_options(
+    options: PretrainOptions, known: Collection[str], *, marker: str
+) -> tuple[dict[str, Any], str]:
+    """Return the options by flat name, and what marks a folder that is replaced.
+
+    Args:
+        options: Of the recipe and the flags.
+        known: Names of those that the training reads.
+        marker: File of a folder that this training wrote.
+
+    Raises:
+        ConfigError: Another option is set.
+        InputError: The folder exists.
+    """
+    given, usual = flat(options), flat(PretrainOptions())
+    for name in sorted({*given} - {*known}):
+        if given[name] != usual[name]:
+            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
+    out, source = Path(options.run.out), Path(given["corpus"][0])
+    return given, check_target(out, source, overwrite=options.run.overwrite, markers=(marker,))
 
 
 def save(model: Elmo | AwdLstm, listed: list[str], folder: Path) -> None:
@@ -37,8 +63,8 @@ def load(folder: Path, kind: str) -> tuple[Elmo | AwdLstm, list[str]]:
             raise InputError(f"{folder} has no options.json next to {published[0].name}.")
         return read_allennlp(published[0], read_json(options[0])), []
     if not (folder / FACTS).is_file():
-        made = f"filbert pretrain {kind}-small FILE --out {folder}"
-        raise InputError(f"{folder} has no {FACTS}. Make it with: {made}")
+        command = f"filbert pretrain {kind}-small --corpus FILE --out {folder}"
+        raise InputError(f"{folder} has no {FACTS}. Make it with: {command}")
     facts = read_json(folder / FACTS)
     if facts.get("kind") != kind:
         raise FormatError(f"{folder} is of the kind {facts.get('kind')}, not {kind}.")

@@ -19,8 +19,9 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, pack
 from filbert.data.records import read_rows
-from filbert.errors import ConfigError, InputError
-from filbert.files import check_target, replace_folder, write_json
+from filbert.errors import InputError
+from filbert.files import replace_folder, write_json
+from filbert.lineage.stored import read_options
 from filbert.lineage.transformer import BASE, Transformer, Translator
 from filbert.text.learning import LearnOptions, learn
 from filbert.train.log import RunLog
@@ -55,15 +56,10 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The pairs are wrong, or the folder exists.
     """
-    given, usual, out = flat(options), flat(PretrainOptions()), Path(options.run.out)
-    for name in given:
-        if given[name] != usual[name] and name not in _READ:
-            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
-    source, markers = Path(given["corpus"][0]), ("config.json",)
-    marker = check_target(out, source, overwrite=options.run.overwrite, markers=markers)
+    _, marker = read_options(options, _READ, marker="config.json")
     train, dev = splits(options)
     translator = new_translator(train, options)
-    with replace_folder(out, marker=marker) as folder:
+    with replace_folder(Path(options.run.out), marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log:
             steps = train_model(translator.model, encode_pairs(translator, train), options, log)

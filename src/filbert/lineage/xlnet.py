@@ -21,10 +21,11 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.documents import Document, read_documents
-from filbert.errors import ConfigError, InputError
-from filbert.files import check_target, replace_folder, write_json
+from filbert.errors import InputError
+from filbert.files import replace_folder, write_json
 from filbert.lineage.permutation import TwoStreams, draw_order, target_loss, unseen_keys
 from filbert.lineage.pretraining import train_steps
+from filbert.lineage.stored import read_options
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import float32_by_onednn
 from filbert.model.encoder import Encoder, initialize
@@ -32,7 +33,6 @@ from filbert.text.learning import LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import bert_template
 from filbert.train.log import RunLog
-from filbert.train.options import flat
 from filbert.train.pretrain_options import PretrainOptions
 
 # Entries of a vocabulary that is learned; the paper has 32,000.
@@ -58,12 +58,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given, usual, out = flat(options), flat(PretrainOptions()), Path(options.run.out)
-    for name in sorted({*given} - {*_READ}):
-        if given[name] != usual[name]:
-            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
-    source = Path(given["corpus"][0])
-    marker = check_target(out, source, overwrite=options.run.overwrite, markers=("config.json",))
+    given, marker = read_options(options, _READ, marker="config.json")
     documents = list(read_documents(given["corpus"]))
     tokenizer = _tokenizer(documents, options)
     rows, is_special = _rows(documents, tokenizer, given["max_length"])
@@ -81,7 +76,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     initialize(encoder, config.initializer_range)
     model, draw = TwoStreams(encoder), random.Random(options.run.seed)
     steps = options.train.steps or round(len(rows) // size * (options.train.epochs or 1))
-    with replace_folder(out, marker=marker) as folder:
+    with replace_folder(Path(options.run.out), marker=marker) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
             batches = _losses(model, rows[held:], is_special, size, draw)

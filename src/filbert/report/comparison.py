@@ -67,6 +67,7 @@ SLICES: Columns = (
 # Cost, its heading, and how it is written.
 COSTS = (
     ("training_seconds", "training", numbers.seconds),
+    ("training_joules", "energy", lambda value: MISSING if value is None else f"{value:,.0f} J"),
     ("rows_per_second", "rows/s", lambda value: MISSING if value is None else f"{value:,.0f}"),
     ("latency_seconds", "one text", lambda value: f"{fixed(value and 1e3 * value, 1)} ms"),
     ("parameters", "parameters", numbers.parameters),

@@ -475,9 +475,8 @@ class Tokenizer:
 
         Those are vocab.txt (WordPiece), vocab.json and merges.txt (byte-level BPE) or a
         SentencePiece model (unigram), none for symbols; left out where they cannot hold the
-        vocabulary. The class in
-        tokenizer_config.json is the family's own where the classic files say everything, else the
-        generic one, which reads tokenizer.json only.
+        vocabulary. The class in tokenizer_config.json is the family's own where the classic files
+        say everything, else the generic one, which reads tokenizer.json only.
 
         Args:
             folder: Created if missing.

@@ -118,13 +118,12 @@ def _candidates(
     task: Task, start: Start, device: torch.device
 ) -> list[tuple[str, Callable[[Task, Split, Mapping[str, Split]], Answered | None]]]:
     """Simple predictors by name; none for questions, choices and contrastive pairs."""
+    linear = partial(_linear, is_symbols=start[1].kind == "symbols")
     if task.spec.labels_are_classes:
         frequent = "the most frequent label" if task.spec.multilabel else "the majority class"
-        linear = partial(_linear, is_symbols=start[1].kind == "symbols")
         return [(TFIDF, linear), (frequent, _most_frequent)]
     if task.spec.problem_type == "regression":
         cosine = partial(_cosines, start=start, device=device)
-        linear = partial(_linear, is_symbols=start[1].kind == "symbols")
         return [(RIDGE, linear), ("the mean of the training rows", _mean), (COSINE, cosine)]
     if task.spec.row_format.name == "sentences":
         return [("the most frequent tag of each word", _word_tags)]

@@ -25,8 +25,8 @@ class ModelOptions:
     Attributes:
         name: folder, built-in name or Hub id to continue from; a new model when not given.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
-            model detects replaced tokens); translation, elmo and ulmfit are of the
-            recipes transformer-small, elmo-small and ulmfit-small.
+            model detects replaced tokens); translation, elmo, ulmfit and permutation are of the
+            recipes transformer-small, elmo-small, ulmfit-small and xlnet-small.
         embeddings: file of vectors by word or symbol, a line each, as word2vec and GloVe write
             them; the rows of those that are entries of the vocabulary begin with them.
         generator_share: width of ELECTRA's generator as a share of the model's.

@@ -69,29 +69,22 @@ def _print_folds(folds: dict[str, Any]) -> None:
 
 
 def pretrain(
-    file: str | None = None,
-    /,
     *,
     options: Annotated[PretrainFlags | None, Parameter(name="*")] = None,
     json: AsJson = False,
 ) -> None:
-    """Pre-train on raw text: filbert pretrain RECIPE [FILE] [--out DIR] [--key value].
+    """Pre-train on raw text: filbert pretrain RECIPE [--out DIR] [--key value].
 
     RECIPE is a TOML file with these options, or the name of a built-in recipe:
     mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
     domain-adapt, filbert-mini, transformer-small, elmo-small, ulmfit-small,
     xlnet-small. Flags take precedence.
-
-    Parameters
-    ----------
-    file:
-        the text, as --corpus has it; for transformer-small a table of texts and translations.
     """
     from filbert import api
     from filbert.report.table import throughput
 
     given = dict(vars(options)) if options else {}
-    run = api.pretrain(**(given if file is None else given | {"corpus": file}))
+    run = api.pretrain(**given)
     if given.get("objective") in api.LINEAGE and not json:
         for split, metrics in run.metrics.items():
             print(f"{split}: " + ", ".join(f"{name} {n:.4f}" for name, n in metrics.items()))
