@@ -27,8 +27,8 @@ def test_what_is_wrong_with_the_data_is_logged_before_training_and_recorded(
     before, _, _ = said.partition("step ")
     assert "filbert check --task classification" in before
     for sentence in (
-        "data: train: rows that repeat an earlier one (2 times)",
-        "data: dev: rows whose text is also in train; they inflate the metrics (2 times)",
+        "data: rows that repeat an earlier one: train 2, such as ",
+        "data: rows whose text is also in train; they inflate the metrics: dev 2, such as ",
         "truncation: 1 of 4 dev rows (25.0%) are longer than 64 tokens and were cut (truncate)",
         "of the dev tokens are not in the model's vocabulary",
     ):

@@ -79,7 +79,7 @@ def print_run(run: dict[str, Any]) -> None:
 
     from filbert.report.folder import headline_split
     from filbert.report.render import Cell
-    from filbert.report.table import difference_lines, result_table
+    from filbert.report.table import difference_rows, result_table
 
     if headline_split(run) is None:
         print("Nothing was measured: there are no dev or test rows. Give them with --dev FILE.")
@@ -92,8 +92,10 @@ def print_run(run: dict[str, Any]) -> None:
     if table.title:
         print(table.title)
     print_table([str(heading) for heading in table.head], rows, texts=(0,))
-    for line in difference_lines(run):
-        print(line)
+    if differences := difference_rows(run):
+        print()
+        headings = ("metric", "difference", "95 % interval", "p", "from")
+        print_table(headings, differences, texts=(0, 4))
 
 
 def print_places(folder: Path) -> None:

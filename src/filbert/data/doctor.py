@@ -19,7 +19,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.data.splitting import THRESHOLD, between, near_duplicates
+from filbert.data.splitting import between, near_duplicates
 from filbert.data.streams import name_of
 from filbert.data.texts import holds_text
 from filbert.errors import InputError, printable
@@ -504,22 +504,18 @@ def _near_duplicates(check: _Check) -> Iterator[Finding]:
     near = near_duplicates(check.texts, parts=parts)
     text_of = np.unique(check.digests, axis=0, return_inverse=True)[1].reshape(-1)
     names = np.repeat([file.name for file in check.files], parts)
-    size = f"(similarity {THRESHOLD:g} or more)"
     for file in check.files:
         if file.name == "train":
             continue
         leaked, sources = between(near, names == "train", names == file.name)
         is_equal = np.isin(text_of[leaked], text_of[names == "train"])
-        message = (
-            f"{file.name}: rows that are almost the same as one of train {size}; they inflate the "
-            "metrics."
-        )
+        message = f"{file.name}: rows that nearly repeat one of train; they inflate the metrics."
         for one, other in zip(leaked[~is_equal].tolist(), sources[~is_equal].tolist(), strict=True):
             yield _two("warning", "near_leakage", message, check, one, "is almost", other)
     differing = np.diff(text_of[near.pairs], axis=1)[:, 0] != 0
     for one, other in near.pairs[differing].tolist():
         if names[one] == names[other]:
-            message = f"{names[one]}: pairs of rows that are almost the same {size}."
+            message = f"{names[one]}: pairs of rows that are almost the same."
             yield _two("note", "near_duplicate", message, check, other, "is almost", one)
         if check.labels_differ(one, other):
             message = "Texts that are almost the same and have different labels."

@@ -157,6 +157,21 @@ def is_significant(difference: dict[str, float]) -> bool:
     return difference["low"] > 0 or difference["high"] < 0
 
 
+def difference_rows(run: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Every headline metric less that of the best baseline: difference, interval, p, its name."""
+    rows = list[tuple[str, ...]]()
+    for key, name in headline_metrics(run):
+        baseline, value = best_baseline(run, key), result_rows(run)[0].metrics.get(key)
+        if baseline is None or value is None:
+            continue
+        found = baseline.differences.get(key, {})
+        ends = numbers.interval(found["low"], found["high"], 3, sign=True) if found else ""
+        probability = numbers.probability(found["p"]) if "p" in found else ""
+        difference = round(value, 3) - round(baseline.metrics[key], 3)
+        rows.append((name, f"{difference:+.3f}", ends, probability, baseline.name))
+    return rows
+
+
 def difference_lines(run: dict[str, Any]) -> list[str]:
     """A line for the difference of every headline metric from the best baseline."""
     lines = [(name, difference_words(run, key)) for key, name in headline_metrics(run)]

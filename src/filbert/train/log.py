@@ -22,6 +22,9 @@ from rich.progress import (
 
 from filbert.files import write_atomically
 
+# Metrics of an evaluation that fit on a line.
+_MOST_SHOWN = 4
+
 
 def progress_bar(*columns: str) -> Progress:
     """Return a bar with these extra fields on stderr: a terminal, or the output of a notebook."""
@@ -124,11 +127,15 @@ class RunLog:
             )
         self._scalars("train", int(metrics["step"]), metrics)
 
-    def evaluation(self, step: int, epoch: float, metrics: dict[str, Any]) -> None:
-        """Log dev metrics after a step."""
+    def evaluation(
+        self, step: int, epoch: float, metrics: dict[str, Any], selected_by: str
+    ) -> None:
+        """Log dev metrics after a step; of many, the one to select by and the loss are shown."""
         self._write({"step": step, "epoch": epoch, "split": "dev", "metrics": metrics})
         numbers = {k: v for k, v in metrics.items() if isinstance(v, float)}
-        self.say(f"step {step}, dev: " + ", ".join(f"{k} {v:.4f}" for k, v in numbers.items()))
+        names = [*numbers] if len(numbers) <= _MOST_SHOWN else [selected_by, "loss"]
+        shown = [f"{name} {numbers[name]:.4f}" for name in names if name in numbers]
+        self.say(f"step {step}, dev: {', '.join(shown)}")
         self._scalars("dev", step, numbers)
 
     def _forget_after(self, step: int) -> None:

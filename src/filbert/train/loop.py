@@ -286,7 +286,7 @@ class _Loop:
             return
         metrics = parallel.broadcast(self.training.evaluate() if parallel.is_first else None)
         epoch = loader.epochs_at(progress.step - progress.phase_start)
-        self.log.evaluation(progress.step, epoch, metrics)
+        self.log.evaluation(progress.step, epoch, metrics, progress.metric)
         if not self.training.keep_best:
             return
         metric = progress.defined(metrics)

@@ -229,13 +229,15 @@ def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
 
 def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
     """Describe the findings, one line for each kind, and how to see all places."""
-    kinds: dict[str, list[str]] = {}
+    kinds: dict[str, list[dict[str, Any]]] = {}
     for finding in findings:
-        times = f" ({finding['count']:,} times)" if finding["count"] > 1 else ""
-        place = f": {finding['where'][0]}" if finding["where"] else ""
-        sentence = f"{finding['message'].rstrip('.')}{times}{place}"
-        kinds.setdefault(finding["kind"], []).append(sentence)
-    lines = [f"data: {'; '.join(sentences)}" for sentences in kinds.values()]
+        kinds.setdefault(finding["message"].rpartition(": ")[2].rstrip("."), []).append(finding)
+    lines = []
+    for sentence, same in kinds.items():
+        parts = [f"{f['message'].rpartition(': ')[0]} {f['count']:,}".lstrip() for f in same]
+        places = [f["where"][0] for f in same if f["where"]]
+        example = f", such as {places[0]}" if places else ""
+        lines.append(f"data: {sentence}: {', '.join(parts)}{example}")
     if lines:
         lines.append(f"data: filbert check --task {task} FILE... lists all places")
     return lines
