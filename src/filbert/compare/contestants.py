@@ -447,7 +447,7 @@ def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
 class EnergyMeter(threading.Thread):
     """Adds up what the processors have used since it began, with all programs on the machine.
 
-    Linux tells it on most x86 machines, often to the superuser only. Tested with files of its form.
+    Linux counts it on most x86 machines, often for the superuser only. Tested with files of its form.
     """
 
     def __init__(self, place: str = "/sys/class/powercap", *, interval: float = 60.0) -> None:
@@ -466,7 +466,7 @@ class EnergyMeter(threading.Thread):
             self.read()
 
     def read(self) -> float:
-        """Return the joules; 0 where the machine does not tell."""
+        """Return the joules; 0 where the machine does not count them."""
         with suppress(OSError):
             for socket in self._sockets:
                 now, most = (
