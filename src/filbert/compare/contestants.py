@@ -447,7 +447,7 @@ def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
 class EnergyMeter(threading.Thread):
     """Adds up what the processors have used since it began, with all programs on the machine.
 
-    Linux counts it on most x86 machines, often for the superuser only. Tested with files of its form.
+    Linux counts it on most x86 machines, often for the superuser only. Tested with such files.
     """
 
     def __init__(self, place: str = "/sys/class/powercap", *, interval: float = 60.0) -> None:
