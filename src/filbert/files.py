@@ -165,6 +165,7 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
 def check_target(target: Path, place: Path, *, overwrite: bool, markers: tuple[str, ...]) -> str:
     """Check that a folder may be written, and return the file that allows replacing it.
 
+    Args:
         place: The model that it is made from.
         markers: Files of which a replaceable folder has one.
 

@@ -441,7 +441,7 @@ def unfinished(
 
     After a failure the finished chunks stay, for `resume`; an older file stays as it was.
 
-        work: What is computed from the rows.
+    Args:
         is_resumable: The rows can be read again.
         resume: Continue an earlier run.
 
