@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from filbert.errors import ConfigError, checked_keywords, on_terminal, printable

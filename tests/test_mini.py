@@ -1,7 +1,5 @@
 """The model that comes with filbert: whole, small, honest about its figures, and there offline."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

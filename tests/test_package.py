@@ -1,7 +1,5 @@
 """What is in the wheel and in the archive of sources."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import filbert
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_wheel_has_types_models_recipes_and_the_page() -> None:
+def test_the_wheel_has_types_models_recipes_and_the_page():
     found = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
     source = Path(filbert.__file__).parent
     own = [
@@ -27,7 +25,7 @@ def test_the_wheel_has_types_models_recipes_and_the_page() -> None:
     assert {Path(name).suffix for name in found} >= {".py", ".toml", ".safetensors", ".html", ".js"}
 
 
-def test_the_archive_of_sources_can_test_itself() -> None:
+def test_the_archive_of_sources_can_test_itself():
     if not (ROOT / ".git").exists():
         pytest.skip("no checkout")
     found = {file.distribution_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}

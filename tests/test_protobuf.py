@@ -1,7 +1,5 @@
 """Protocol buffers on the wire, against the documentation's examples and by round trips."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -49,9 +49,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Tokenizer) -> 
         yield running
 
 
-def test_models_are_compared_once_and_a_run_goes_on(
-    server: Any, load: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_are_compared_once_and_a_run_goes_on(server, load, tmp_path, capsys):
     check, out, names = load("hub_check"), tmp_path / "out.jsonl", tmp_path / "names.txt"
     names.write_text("".join(f"tiny/{n}\n" for n in HEADS) + "# a line\ntiny/llama refused\n")
     command = ["--list", str(names), "--out", str(out)]
@@ -73,9 +71,7 @@ def test_models_are_compared_once_and_a_run_goes_on(
     assert (summary["counts"], summary["wrong"]) == ({"same": 5, "refused": 1}, [])
 
 
-def test_a_difference_and_an_unexpected_refusal_are_wrong(
-    server: Any, load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_and_an_unexpected_refusal_are_wrong(server, load, tmp_path, monkeypatch):
     check, names = load("hub_check"), tmp_path / "names.txt"
     theirs = check.their_output
     monkeypatch.setattr(check, "their_output", lambda *given: theirs(*given) * 1.01)

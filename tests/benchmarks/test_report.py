@@ -1,7 +1,5 @@
 """benchmarks/report.py: the tables of the pages are those of the tracked results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

@@ -1,7 +1,5 @@
 """Every benchmark script starts; the small version of each is slow."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

@@ -27,7 +27,7 @@ def bare(family: str = "bert", pooler: str | None = "tanh") -> Checkpoint:
     return Checkpoint(config, family, Model(Encoder(config)).state_dict())
 
 
-def test_a_new_head_is_drawn_from_the_default_generator() -> None:
+def test_a_new_head_is_drawn_from_the_default_generator():
     drawn = []
     for seed in (1, 1, 2):
         checkpoint = bare()
@@ -37,7 +37,7 @@ def test_a_new_head_is_drawn_from_the_default_generator() -> None:
     assert not torch.equal(drawn[0], drawn[2])
 
 
-def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched() -> None:
+def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched():
     old = bare()
     names = set(old.tensors)
     new = with_new_head(
@@ -65,15 +65,13 @@ def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched() -> None:
         ("electra", "spans", None, False),
     ],
 )
-def test_each_family_keeps_its_custom_for_the_pooler(
-    family: str, kind: str, pooler: str | None, dropout_before: bool
-) -> None:
+def test_each_family_keeps_its_custom_for_the_pooler(family, kind, pooler, dropout_before):
     labels = 2 if kind in ("sequence", "tokens") else None
     config = with_new_head(bare(family, None), kind, labels).config
     assert (config.pooling.activation, config.pooling.dropout) == (pooler, dropout_before)
 
 
-def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_head() -> None:
+def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_head():
     first = with_new_head(bare("roberta"), "sequence", 2)
     # roberta.pooler is another layer than classifier.dense, so it is not taken for it.
     dense = first.tensors["encoder.pooler.weight"]
@@ -85,7 +83,7 @@ def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_he
     assert not any(name.startswith(("head.", "encoder.pooler.")) for name in nothing.tensors)
 
 
-def test_the_head_dropout_is_the_one_that_transformers_would_use() -> None:
+def test_the_head_dropout_is_the_one_that_transformers_would_use():
     assert with_new_head(bare("roberta"), "sequence", 2).config.dropout.head == 0.3
     assert with_new_head(bare("roberta"), "choices").config.dropout.head == 0.4
     assert with_new_head(bare("distilbert", None), "tokens", 2).config.dropout.head == 0.4
@@ -100,19 +98,19 @@ def test_the_head_dropout_is_the_one_that_transformers_would_use() -> None:
         (("spans", 2), "takes no labels"),
     ],
 )
-def test_a_head_that_cannot_be_is_refused(arguments: tuple, says: str) -> None:
+def test_a_head_that_cannot_be_is_refused(arguments, says):
     with pytest.raises(ConfigError, match=says):
         with_new_head(bare(), *arguments)
 
 
-def test_labels_and_problem_type_must_fit() -> None:
+def test_labels_and_problem_type_must_fit():
     with pytest.raises(ConfigError, match="2 labels for 3 outputs"):
         with_new_head(bare(), "sequence", 3, labels=("a", "b"))
     with pytest.raises(ConfigError, match="problem_type 'guessing'"):
         with_new_head(bare(), "sequence", 2, problem_type="guessing")
 
 
-def test_a_masked_lm_head_that_no_other_tool_would_compute_is_refused() -> None:
+def test_a_masked_lm_head_that_no_other_tool_would_compute_is_refused():
     checkpoint = bare("roberta")
     checkpoint.config = checkpoint.config.changed(hidden_act="relu")
     with pytest.raises(ConfigError, match="gelu in its head"):

@@ -38,7 +38,7 @@ def same(left: Checkpoint, right: Checkpoint, before: str, after: str) -> bool:
     )
 
 
-def test_without_pairs_the_masked_lm_head_of_both_is_kept_and_says_the_same() -> None:
+def test_without_pairs_the_masked_lm_head_of_both_is_kept_and_says_the_same():
     old = fresh("bert", "pretraining")
     new = for_pretraining(old, "masked_lm")
     assert same(old, new, "head.masked_lm.", "head.")
@@ -50,7 +50,7 @@ def test_without_pairs_the_masked_lm_head_of_both_is_kept_and_says_the_same() ->
         assert torch.equal(new.build()(BATCH), old.build()(BATCH)[0])
 
 
-def test_with_pairs_the_masked_lm_head_is_kept_and_pooler_and_pair_head_are_new() -> None:
+def test_with_pairs_the_masked_lm_head_is_kept_and_pooler_and_pair_head_are_new():
     old = fresh("albert", "masked_lm")
     new = for_pretraining(old, "pretraining")
     assert same(old, new, "head.", "head.masked_lm.")
@@ -65,7 +65,7 @@ def test_with_pairs_the_masked_lm_head_is_kept_and_pooler_and_pair_head_are_new(
     assert pair.shape == (2, 2)
 
 
-def test_a_pair_head_is_kept_too() -> None:
+def test_a_pair_head_is_kept_too():
     old = with_new_head(fresh("bert", "pretraining"), "pair")
     new = for_pretraining(old, "pretraining")
     assert same(old, new, "head.", "head.pair.")
@@ -73,7 +73,7 @@ def test_a_pair_head_is_kept_too() -> None:
     assert new.notes[-1] == "new head: masked_lm, drawn at random: the checkpoint has a pair head."
 
 
-def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs() -> None:
+def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs():
     old = with_new_head(fresh("bert", "pretraining"), None)
     old.notes = ()
     new = for_pretraining(old, "pretraining")
@@ -89,6 +89,6 @@ def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs() -> None
     ("family", "head", "says"),
     [("roberta", "pretraining", "no 'pretraining' head"), ("bert", "spans", "not one of")],
 )
-def test_a_head_that_no_objective_has_is_refused(family: str, head: str, says: str) -> None:
+def test_a_head_that_no_objective_has_is_refused(family, head, says):
     with pytest.raises(ConfigError, match=says):
         for_pretraining(fresh(family, "masked_lm"), head)

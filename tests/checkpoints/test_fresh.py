@@ -70,13 +70,13 @@ def count(family: str, head: str, vocab_size: int, **sizes: Any) -> int:
     ],
 )
 def test_a_base_model_has_as_many_parameters_as_the_published_one(
-    family: str, head: str, vocab_size: int, sizes: dict[str, Any], parameters: int
-) -> None:
+    family, head, vocab_size, sizes, parameters
+):
     assert count(family, head, vocab_size, **sizes) == parameters
 
 
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_a_new_model_comes_back_from_its_folder(family: str, head: str, tmp_path: Path) -> None:
+def test_a_new_model_comes_back_from_its_folder(family, head, tmp_path):
     new = fresh_checkpoint(family, vocab_size=40, head=head, **SMALL)
     huggingface.write(new, tmp_path)
     back = huggingface.read(tmp_path)
@@ -85,7 +85,7 @@ def test_a_new_model_comes_back_from_its_folder(family: str, head: str, tmp_path
     assert (new.notes, back.notes) == ((), ())
 
 
-def test_weights_are_drawn_as_bert_draws_them_and_from_the_default_generator() -> None:
+def test_weights_are_drawn_as_bert_draws_them_and_from_the_default_generator():
     torch.manual_seed(5)
     first = fresh_checkpoint("bert", vocab_size=400, head="masked_lm", **SMALL)
     torch.manual_seed(5)
@@ -108,7 +108,7 @@ def raw(folder: Path, family: str, **arguments: Any) -> dict[str, Any]:
     return content
 
 
-def test_config_json_names_the_tokenizers_own_marks(tmp_path: Path) -> None:
+def test_config_json_names_the_tokenizers_own_marks(tmp_path):
     content = raw(tmp_path, "roberta", pad_id=7, cls_id=8, sep_id=9)
     assert (content["pad_token_id"], content["bos_token_id"], content["eos_token_id"]) == (7, 8, 9)
     assert huggingface.read(tmp_path).config.positions.offset == 8
@@ -118,9 +118,7 @@ def test_config_json_names_the_tokenizers_own_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "pad", "rows"), [("bert", 0, 512), ("roberta", 1, 514)])
-def test_the_usual_padding_id_and_positions_stand_in(
-    family: str, pad: int, rows: int, tmp_path: Path
-) -> None:
+def test_the_usual_padding_id_and_positions_stand_in(family, pad, rows, tmp_path):
     content = raw(tmp_path, family, max_position_embeddings=None)
     assert (content["pad_token_id"], content["max_position_embeddings"]) == (pad, rows)
 
@@ -144,8 +142,6 @@ def test_the_usual_padding_id_and_positions_stand_in(
         ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no row for a token"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused(
-    family: str, head: str, sizes: dict[str, Any], says: str
-) -> None:
+def test_a_model_that_cannot_be_is_refused(family, head, sizes, says):
     with pytest.raises(ConfigError, match=says):
         fresh_checkpoint(family, vocab_size=40, head=head, **sizes)

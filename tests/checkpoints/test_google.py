@@ -95,7 +95,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @every_kind
-def test_from_google_to_hugging_face_and_back_is_the_same_bytes(name, written, tmp_path) -> None:
+def test_from_google_to_hugging_face_and_back_is_the_same_bytes(name, written, tmp_path):
     prefix = written(model(*KINDS[name]))
     checkpoint = google.read(prefix)
     assert (checkpoint.family, checkpoint.head) == KINDS[name]
@@ -109,7 +109,7 @@ def test_from_google_to_hugging_face_and_back_is_the_same_bytes(name, written, t
     assert files(tmp_path / "back") == files(prefix.parent)
 
 
-def test_a_training_runs_slots_and_counters_are_left_out_with_their_number(written) -> None:
+def test_a_training_runs_slots_and_counters_are_left_out_with_their_number(written):
     plain = google.read(written())
     run = google.read(written(change=with_slots))
     assert all(torch.equal(run.tensors[name], value) for name, value in plain.tensors.items())
@@ -118,7 +118,7 @@ def test_a_training_runs_slots_and_counters_are_left_out_with_their_number(writt
     assert "1 x counter (global_step)" in note
 
 
-def test_a_span_head_leaves_the_pooler_out_and_says_so(written) -> None:
+def test_a_span_head_leaves_the_pooler_out_and_says_so(written):
     def add(variables: Variables) -> None:
         variables["bert/pooler/dense/kernel"] = np.zeros((WIDTH, WIDTH), np.float32)
 
@@ -131,7 +131,7 @@ def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
-def test_a_fine_tuned_head_goes_before_those_of_pretraining(written) -> None:
+def test_a_fine_tuned_head_goes_before_those_of_pretraining(written):
     head = {"output_weights": floats(3, WIDTH), "output_bias": floats(3)}
     checkpoint = google.read(written(change=lambda variables: variables.update(head)))
     assert (checkpoint.head, checkpoint.labels) == ("sequence", ("LABEL_0", "LABEL_1", "LABEL_2"))
@@ -147,13 +147,13 @@ def test_a_fine_tuned_head_goes_before_those_of_pretraining(written) -> None:
         {"cls/squad/output_weights": floats(1, WIDTH), "cls/squad/output_bias": floats(1)},
     ],
 )
-def test_a_head_that_is_none_of_ours_is_left_out_by_name(head: Variables, written) -> None:
+def test_a_head_that_is_none_of_ours_is_left_out_by_name(head, written):
     checkpoint = google.read(written(model(head=None), lambda variables: variables.update(head)))
     assert checkpoint.head is None
     assert any(next(iter(head)) in note for note in checkpoint.notes)
 
 
-def test_electra_without_configuration_has_the_sizes_of_its_tensors(written) -> None:
+def test_electra_without_configuration_has_the_sizes_of_its_tensors(written):
     generator = {
         "generator_predictions/output_bias": floats(VOCAB),
         "generator/encoder/layer_0/output/dense/bias": floats(16),
@@ -167,7 +167,7 @@ def test_electra_without_configuration_has_the_sizes_of_its_tensors(written) -> 
     assert any("2 x of ELECTRA's generator" in n for n in checkpoint.notes)
 
 
-def test_the_report_names_every_tensor_once(written) -> None:
+def test_the_report_names_every_tensor_once(written):
     prefix = written(change=with_slots)
     rows = {row["name"]: row for row in google.tensor_report(prefix)}
     assert rows.keys() == TensorBundle.open(prefix).shapes.keys()
@@ -187,8 +187,8 @@ def test_the_report_names_every_tensor_once(written) -> None:
     ],
 )
 def test_each_family_has_its_own_form_of_gelu_and_keeps_a_chosen_one(
-    family: str, usual: str, words: str, written, vocab: Path, tmp_path: Path
-) -> None:
+    family, usual, words, written, vocab, tmp_path
+):
     head = "discriminator" if family == "electra" else "pretraining"
     prefix = written(replace(model(family, head)), hidden_act="gelu")
     checkpoint = google.read(prefix)
@@ -226,7 +226,7 @@ def refusal(prefix: Path) -> str:
         (lambda v: v[QUERY].fill(-np.inf), "not finite"),
     ],
 )
-def test_tensors_that_do_not_fit_are_named(change, words, written) -> None:
+def test_tensors_that_do_not_fit_are_named(change, words, written):
     text = refusal(written(change=change))
     assert words in text and QUERY in text
 
@@ -244,13 +244,13 @@ def test_tensors_that_do_not_fit_are_named(change, words, written) -> None:
         ("net_structure_type", 1, "net_structure_type is 1"),
     ],
 )
-def test_a_wrong_configuration_is_refused_by_its_key(key, value, words, written) -> None:
+def test_a_wrong_configuration_is_refused_by_its_key(key, value, words, written):
     text = refusal(written(**{"hidden_act": "gelu", key: value}))
     assert words in text
     assert "bert_config.json" in text
 
 
-def test_what_is_no_whole_checkpoint_is_refused(written) -> None:
+def test_what_is_no_whole_checkpoint_is_refused(written):
     prefix = written()
     (prefix.parent / "bert_config.json").unlink()
     text = refusal(prefix)
@@ -274,7 +274,7 @@ def test_what_is_no_whole_checkpoint_is_refused(written) -> None:
         ("electra", "spans", "electra has no 'spans' head"),
     ],
 )
-def test_models_without_a_google_format_are_refused(family, head, words, vocab, tmp_path) -> None:
+def test_models_without_a_google_format_are_refused(family, head, words, vocab, tmp_path):
     made = fresh_checkpoint(family, head="masked_lm", **SIZES)
     if head != "masked_lm":
         made = with_new_head(made, head, 3 if head in ("tokens", "sequence") else None)
@@ -283,7 +283,7 @@ def test_models_without_a_google_format_are_refused(family, head, words, vocab, 
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_that_the_configuration_cannot_express_are_refused(tmp_path, vocab) -> None:
+def test_numbers_that_the_configuration_cannot_express_are_refused(tmp_path, vocab):
     made = model()
     changed = replace(made, config=made.config.changed(layer_norm_eps=1e-5))
     with pytest.raises(ConfigError, match=r"cannot express layer_norm_eps 1e-05.*1e-12"):
@@ -294,7 +294,7 @@ def test_numbers_that_the_configuration_cannot_express_are_refused(tmp_path, voc
 # The tokenizer.
 
 
-def test_a_google_tokenizer_knows_words_of_200_characters(written) -> None:
+def test_a_google_tokenizer_knows_words_of_200_characters(written):
     folder = written().parent
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n")
     tokenizer = read_tokenizer(folder / google.PREFIX)
@@ -307,9 +307,7 @@ def test_a_google_tokenizer_knows_words_of_200_characters(written) -> None:
 
 
 @pytest.mark.parametrize(("entry", "lowercase"), [("Film", False), ("film", True)])
-def test_case_is_read_from_the_vocabulary_and_not_from_the_folders_name(
-    entry: str, lowercase: bool, written
-) -> None:
+def test_case_is_read_from_the_vocabulary_and_not_from_the_folders_name(entry, lowercase, written):
     prefix = written(folder="uncased_L-2" if not lowercase else "cased_L-2")
     folder = prefix.parent
     (folder / "vocab.txt").write_text(f"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n{entry}\n")
@@ -318,7 +316,7 @@ def test_case_is_read_from_the_vocabulary_and_not_from_the_folders_name(
     assert read_tokenizer(prefix).lowercase != lowercase
 
 
-def test_a_sentencepiece_model_of_any_name_is_found(written, shared_data: Path) -> None:
+def test_a_sentencepiece_model_of_any_name_is_found(written, shared_data):
     prefix = written(model("albert"))
     folder = prefix.parent
     (folder / "vocab.txt").unlink()
@@ -334,7 +332,7 @@ def test_a_sentencepiece_model_of_any_name_is_found(written, shared_data: Path) 
         read_tokenizer(prefix)
 
 
-def test_a_google_checkpoint_can_be_used_like_any_model(written) -> None:
+def test_a_google_checkpoint_can_be_used_like_any_model(written):
     prefix = written()
     for name in (prefix, prefix.parent, f"{prefix}.index"):
         assert find_model(str(name)) == prefix

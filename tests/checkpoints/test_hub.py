@@ -76,13 +76,13 @@ STATIC = ("tokenizer.json", "model.safetensors", "a.py")
         (["2_Dense/pytorch_model.bin", "../config.json", "a/config.json"], 1),
     ],
 )
-def test_nothing_is_fetched_that_is_not_read(published: list[str], fetched: int) -> None:
+def test_nothing_is_fetched_that_is_not_read(published, fetched):
     chosen = to_fetch(published)
     assert len(chosen) == fetched
     assert not set(chosen) & {"pytorch_model.bin"} or "model.safetensors" not in published
 
 
-def test_a_tokenizer_alone_fetches_no_weights(server: Any, capfd: Any) -> None:
+def test_a_tokenizer_alone_fetches_no_weights(server, capfd):
     server.add("owner/name", SMALL | WEIGHTS)
     folder = find_model("owner/name", tokenizer_only=True)
     assert names(folder) == set(SMALL)
@@ -90,7 +90,7 @@ def test_a_tokenizer_alone_fetches_no_weights(server: Any, capfd: Any) -> None:
     assert "%" not in capfd.readouterr().err, "a progress bar is for a terminal"
 
 
-def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) -> None:
+def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server):
     google = ("bert_config.json", "vocab.txt", "m.ckpt.index", "m.ckpt.data-00000-of-00001")
     server.add("owner/name", dict.fromkeys(google, b"x") | {"m.ckpt.meta": b"x"})
     place = find_model("owner/name")
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) 
 # The way there.
 
 
-def test_a_private_model_needs_its_token(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_model_needs_its_token(server, monkeypatch):
     server.add("owner/name", SMALL | WEIGHTS, token="hf_reader")
     assert "private one: set HF_TOKEN" in refusal(InputError, "owner/name")
     monkeypatch.setenv("HF_TOKEN", "hf_invalid")
@@ -113,7 +113,7 @@ def test_a_private_model_needs_its_token(server: Any, monkeypatch: pytest.Monkey
     assert names(find_model("owner/name")) == set(SMALL | WEIGHTS)
 
 
-def test_a_branch_a_tag_and_a_commit_are_revisions(server: Any) -> None:
+def test_a_branch_a_tag_and_a_commit_are_revisions(server):
     repo = server.add("owner/name", SMALL | WEIGHTS)
     repo.commit("refs/pr/1", SMALL | WEIGHTS | {"vocab.txt": b"[NEW]"})
     assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[PAD]"
@@ -134,9 +134,7 @@ def test_a_branch_a_tag_and_a_commit_are_revisions(server: Any) -> None:
         ({"silent": True}, "Timeout"),
     ],
 )
-def test_a_faulty_hub_is_one_sentence_and_the_cache_still_serves(
-    server: Any, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], says: str
-) -> None:
+def test_a_faulty_hub_is_one_sentence_and_the_cache_still_serves(server, monkeypatch, fault, says):
     server.add("owner/name", SMALL | WEIGHTS)
     folder = find_model("owner/name")
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.5)
@@ -145,21 +143,19 @@ def test_a_faulty_hub_is_one_sentence_and_the_cache_still_serves(
     assert find_model("owner/name") == folder
 
 
-def test_no_network_is_one_sentence(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_is_one_sentence(server, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     text = refusal(InputError, "owner/name")
     assert "http://127.0.0.1:9 failed" in text and "Check the network" in text
 
 
-def test_a_gated_and_a_missing_model_are_told_apart(server: Any) -> None:
+def test_a_gated_and_a_missing_model_are_told_apart(server):
     server.add("owner/name", SMALL, gated=True)
     assert "is gated" in refusal(InputError, "owner/name")
     assert "no model on the Hugging Face Hub" in refusal(InputError, "owner/nothing")
 
 
-def test_offline_only_a_copy_in_the_cache_serves(
-    server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_only_a_copy_in_the_cache_serves(server, monkeypatch):
     server.add("owner/name", SMALL | WEIGHTS)
     folder = find_model("owner/name")
     server.requests.clear()
@@ -170,9 +166,7 @@ def test_offline_only_a_copy_in_the_cache_serves(
     assert server.requests == []
 
 
-def test_a_model_is_loaded_from_the_hub_and_then_without_it(
-    server: Any, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_model_is_loaded_from_the_hub_and_then_without_it(server, tiny_model, tmp_path):
     repo = server.add("owner/tiny", tiny_model)
     tensors = load_file(tiny_model / "model.safetensors")
     half = sorted(tensors)[: len(tensors) // 2]
@@ -226,9 +220,7 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_was_uploaded_is_what_is_fetched(
-    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_uploaded_is_what_is_fetched(server, model, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     told: list[dict[str, int]] = []
     url = upload.push(model, "me/new", private=True, announce=told.append)
@@ -245,9 +237,7 @@ def test_what_was_uploaded_is_what_is_fetched(
         assert (fetched / name).read_bytes() == (model / name).read_bytes()
 
 
-def test_another_models_files_go_and_foreign_ones_stay(
-    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_models_files_go_and_foreign_ones_stay(server, model, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     old = {"pytorch_model.bin": b"x", "merges.txt": b"x", "README.md": b"x", "LICENSE": b"x"}
     repo = server.add("me/old", {**old, "model.safetensors.index.json": b"{}"})
@@ -270,18 +260,14 @@ def test_another_models_files_go_and_foreign_ones_stay(
         (lambda f: (f / "filbert.json").write_text("[]"), "not an object"),
     ],
 )
-def test_a_folder_that_is_no_whole_model_is_never_uploaded(
-    server: Any, model: Path, damage: Any, says: str
-) -> None:
+def test_a_folder_that_is_no_whole_model_is_never_uploaded(server, model, damage, says):
     damage(model)
     with pytest.raises(FormatError, match=says):
         upload.push(model, "me/new")
     assert server.requests == []
 
 
-def test_without_the_right_to_write_nothing_is_uploaded(
-    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_write_nothing_is_uploaded(server, model, monkeypatch):
     server.add("me/public", SMALL)
     cases: list[tuple[type[Exception], str, str, bool, str]] = [
         (InputError, "me/new", "", False, "needs a token"),
@@ -297,9 +283,7 @@ def test_without_the_right_to_write_nothing_is_uploaded(
     assert list(server.repos) == ["me/public"] and len(server.repos["me/public"].commits) == 1
 
 
-def test_offline_nothing_is_uploaded(
-    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_nothing_is_uploaded(server, model, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="HF_HUB_OFFLINE"):

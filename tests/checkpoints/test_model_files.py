@@ -31,7 +31,7 @@ def fill(folder: Path, *names: str) -> set[str]:
     return set(names)
 
 
-def test_an_old_folder_with_its_encoder_below_is_fetched_whole() -> None:
+def test_an_old_folder_with_its_encoder_below_is_fetched_whole():
     assert to_fetch(OLD) == sorted(OLD)
     assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
     _check_weights("owner/old", to_fetch(OLD))
@@ -48,16 +48,14 @@ def test_an_old_folder_with_its_encoder_below_is_fetched_whole() -> None:
         ("my_config.json", "zh.model"),
     ],
 )
-def test_names_of_their_own_count_beside_a_checkpoint(names: tuple[str, ...]) -> None:
+def test_names_of_their_own_count_beside_a_checkpoint(names):
     files = (*names, *CHECKPOINT)
     assert to_fetch(files) == sorted(files)
     assert set(to_fetch(["config.json", "model.safetensors", *files])).isdisjoint(CHECKPOINT)
 
 
 @pytest.mark.parametrize("kept", ["2_Dense/model.safetensors", None])
-def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(
-    tiny_model: Path, tmp_path: Path, kept: str | None
-) -> None:
+def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(tiny_model, tmp_path, kept):
     for file in tiny_model.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -1,7 +1,5 @@
 """Weights of one byte each: read by the rule of the documentation, and by no other tool."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -31,7 +31,7 @@ def fresh(**changes: Any) -> Checkpoint:
 
 
 @pytest.mark.parametrize("embedding_size", [8, 16, 4])
-def test_taken_apart_both_give_the_logits_that_they_gave_together(embedding_size: int) -> None:
+def test_taken_apart_both_give_the_logits_that_they_gave_together(embedding_size):
     """Tables narrower than the discriminator, as wide, and as wide as the generator."""
     checkpoint = fresh(embedding_size=embedding_size)
     model = replaced_model(checkpoint)
@@ -50,7 +50,7 @@ def test_taken_apart_both_give_the_logits_that_they_gave_together(embedding_size
     torch.testing.assert_close(logits, found.masked_KV)
 
 
-def test_the_discriminator_starts_as_the_checkpoint_and_the_generator_is_drawn() -> None:
+def test_the_discriminator_starts_as_the_checkpoint_and_the_generator_is_drawn():
     checkpoint = fresh()
     drawn = []
     for seed in (1, 1, 2):
@@ -65,7 +65,7 @@ def test_the_discriminator_starts_as_the_checkpoint_and_the_generator_is_drawn()
     assert drawn[0].abs().max() <= 0.04
 
 
-def test_training_goes_on_with_both_models_of_a_pair() -> None:
+def test_training_goes_on_with_both_models_of_a_pair():
     checkpoint = fresh()
     model = replaced_model(checkpoint)
     initialize(model, 0.3)
@@ -75,7 +75,7 @@ def test_training_goes_on_with_both_models_of_a_pair() -> None:
     assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_a_generator_of_another_kind_or_vocabulary_is_refused() -> None:
+def test_a_generator_of_another_kind_or_vocabulary_is_refused():
     checkpoint = fresh()
     with pytest.raises(ConfigError, match="needs a masked-LM head"):
         replaced_model(checkpoint, generator=checkpoint)
@@ -87,7 +87,7 @@ def test_a_generator_of_another_kind_or_vocabulary_is_refused() -> None:
         replaced_model(checkpoint, generator=other)
 
 
-def test_what_could_not_be_saved_in_the_end_is_refused_at_the_start() -> None:
+def test_what_could_not_be_saved_in_the_end_is_refused_at_the_start():
     with pytest.raises(ConfigError, match="has gelu in its head"):
         replaced_model(fresh(hidden_act="relu"))
     bert = fresh_checkpoint("bert", vocab_size=30, head="masked_lm", **SMALL)

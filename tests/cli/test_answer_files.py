@@ -1,7 +1,5 @@
 """filbert predict --out FILE: JSON Lines, CSV and Parquet, with columns of the input."""
 
-from __future__ import annotations
-
 import csv
 import json
 

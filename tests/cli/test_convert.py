@@ -26,9 +26,7 @@ def there(tiny_model: Path, tmp_path: Path) -> Path:
     return tmp_path / "google"
 
 
-def test_there_and_back_is_the_same_model_and_the_same_files(
-    tiny_model: Path, there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_and_back_is_the_same_model_and_the_same_files(tiny_model, there, tmp_path, capsys):
     assert sorted(path.name for path in there.iterdir()) == [
         "bert_config.json",
         "bert_model.ckpt.data-00000-of-00001",
@@ -51,9 +49,7 @@ def test_there_and_back_is_the_same_model_and_the_same_files(
     assert "bit for bit" in out.out
 
 
-def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
-    tiny_model: Path, there: Path, tmp_path: Path
-) -> None:
+def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(tiny_model, there, tmp_path):
     with pytest.raises(InputError, match="exists.*`overwrite`"):
         convert(str(tiny_model), there, to="huggingface")
     convert(str(tiny_model), there, to="huggingface", overwrite=True)
@@ -66,7 +62,7 @@ def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
 
 
-def test_a_model_is_not_written_over_itself(there: Path) -> None:
+def test_a_model_is_not_written_over_itself(there):
     for target in (there, there.parent):
         with pytest.raises(InputError, match="holds the source"):
             convert(str(there), target, to="huggingface", overwrite=True)
@@ -80,8 +76,8 @@ def test_a_model_is_not_written_over_itself(there: Path) -> None:
     ],
 )
 def test_what_google_cannot_say_is_refused_and_nothing_is_left(
-    family: str, head: str, words: str, vocab: Path, tmp_path: Path
-) -> None:
+    family, head, words, vocab, tmp_path
+):
     made = fresh_checkpoint(family, head="masked_lm", **SIZES)
     if head == "tokens":
         made = with_new_head(made, head, 3)
@@ -92,9 +88,7 @@ def test_what_google_cannot_say_is_refused_and_nothing_is_left(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-def test_the_card_comes_along_and_what_does_not_is_said(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_card_comes_along_and_what_does_not_is_said(tiny_model, tmp_path, capsys):
     source = tmp_path / "source"
     shutil.copytree(tiny_model, source)
     shutil.copytree(tiny_model, source / "generator")

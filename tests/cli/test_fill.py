@@ -1,7 +1,5 @@
 """filbert fill: one text as a table or JSON, files as JSON lines, refusals as sentences."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

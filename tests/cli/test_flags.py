@@ -1,7 +1,5 @@
 """How a command line is read before any verb sees it."""
 
-from __future__ import annotations
-
 import pytest
 
 from filbert.cli.main import command_app

@@ -1,7 +1,5 @@
 """One smoke test of each command that looks inside a model, and their bad calls."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,16 +1,10 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from filbert.checkpoints import upload
 from filbert.cli.verbs.models import push
 
 
-def test_a_dry_run_lists_the_files_and_sends_nothing(
-    tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_lists_the_files_and_sends_nothing(tiny_model, capsys, monkeypatch):
     monkeypatch.setattr(upload, "push", lambda *args, **options: pytest.fail("sent"))
     push(str(tiny_model), "me/tiny", dry_run=True)
     lines = capsys.readouterr().out.splitlines()

@@ -1,7 +1,5 @@
 """filbert score: one JSON line a text, the figures of all together, refusals as sentences."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -13,7 +13,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.conll import read_conll, read_sentences, sentence_of, split_words, spread
 from filbert.data.records import Row
 from filbert.errors import InputError
-from filbert.text.tokenizer import Encoding, Tokenizer
+from filbert.text.tokenizer import Encoding
 
 
 def _file(folder: Path, content: str, name: str = "a.conll") -> Path:
@@ -25,7 +25,7 @@ def _file(folder: Path, content: str, name: str = "a.conll") -> Path:
 # CoNLL columns
 
 
-def test_a_sentence_is_a_row_with_the_line_of_every_word(tmp_path: Path):
+def test_a_sentence_is_a_row_with_the_line_of_every_word(tmp_path):
     path = _file(tmp_path, "\n\nJohn\tB-PER\nran\tO\n\n\nHi\tO\n")
     rows = list(read_conll(path))
     assert [row.values for row in rows] == [
@@ -36,7 +36,7 @@ def test_a_sentence_is_a_row_with_the_line_of_every_word(tmp_path: Path):
     assert rows[0].where == f"{path}:3"
 
 
-def test_first_and_last_of_many_columns_count_and_docstart_lines_do_not(tmp_path: Path):
+def test_first_and_last_of_many_columns_count_and_docstart_lines_do_not(tmp_path):
     path = _file(
         tmp_path, "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nof  IN  B-PP O \n-DOCSTART-\nx y z O"
     )
@@ -46,7 +46,7 @@ def test_first_and_last_of_many_columns_count_and_docstart_lines_do_not(tmp_path
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_both_kinds_of_line_end_and_compression_read_the_same(tmp_path: Path, end: str):
+def test_both_kinds_of_line_end_and_compression_read_the_same(tmp_path, end):
     content = end.join(["a\tO", " \t", "New York\tB-LOC", ""])
     path = tmp_path / "x.iob2.gz"
     path.write_bytes(gzip.compress(content.encode()))
@@ -55,7 +55,7 @@ def test_both_kinds_of_line_end_and_compression_read_the_same(tmp_path: Path, en
     assert [row["tags"] for row in rows] == [["O"], ["B-LOC"]]
 
 
-def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path: Path):
+def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path):
     path = _file(tmp_path, "a\nb\tO\n\nc\n", "x.ner")
     rows = [row.values for row in read_conll(path, labelled=False)]
     assert rows == [{"tokens": ["a", "b"], "lines": [1, 2]}, {"tokens": ["c"], "lines": [4]}]
@@ -70,14 +70,14 @@ def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path: Path):
         (b"", "a.conll: no sentence; the file is empty"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, content: bytes, message: str):
+def test_what_is_wrong_is_named_with_file_and_line(tmp_path, content, message):
     path = tmp_path / "a.conll"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         list(read_conll(path))
 
 
-def test_a_bad_sentence_is_handed_over_once_and_reading_goes_on(tmp_path: Path):
+def test_a_bad_sentence_is_handed_over_once_and_reading_goes_on(tmp_path):
     path = _file(tmp_path, "a\tO\nb\nc\n\nd\tO\n\ne\n")
     errors: list[InputError] = []
     rows = list(read_conll(path, on_error=errors.append))
@@ -104,7 +104,7 @@ PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.
     ],
 )
 def test_columns_are_known_by_their_look_whatever_the_file_is_called(
-    tmp_path: Path, name: str, content: str, labelled: bool, tokens: list[str] | None
+    tmp_path, name, content, labelled, tokens
 ):
     path = tmp_path / name
     path.write_text(content)
@@ -113,7 +113,7 @@ def test_columns_are_known_by_their_look_whatever_the_file_is_called(
     assert ("text" in first) == (tokens is None) and ("tags" in first) == labelled
 
 
-def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path: Path):
+def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path):
     path = tmp_path / "train.txt"
     path.write_text(PROSE)
     with pytest.raises(InputError, match="no CoNLL columns. Tagging needs"):
@@ -123,7 +123,7 @@ def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "num_rows", "num_words"), [("train", 3394, 62730), ("dev", 1009, 15733)]
 )
-def test_wnut_has_the_published_counts(shared_data: Path, name: str, num_rows: int, num_words: int):
+def test_wnut_has_the_published_counts(shared_data, name, num_rows, num_words):
     rows = list(read_conll(shared_data / "wnut17" / f"{name}.conll.gz"))
     assert len(rows) == num_rows
     assert sum(len(row.values["tokens"]) for row in rows) == num_words
@@ -141,7 +141,7 @@ def _jsonl(folder: Path, *rows: object) -> Path:
     return path
 
 
-def test_rows_have_tokens_where_there_are_any_else_a_text(tmp_path: Path):
+def test_rows_have_tokens_where_there_are_any_else_a_text(tmp_path):
     both = _jsonl(tmp_path, {"tokens": ["a"], "tags": ["O"], "text": "a"})
     assert [r.values for r in read_sentences(both, ColumnNames())] == [
         {"tokens": ["a"], "tags": ["O"]}
@@ -152,7 +152,7 @@ def test_rows_have_tokens_where_there_are_any_else_a_text(tmp_path: Path):
     ]
 
 
-def test_columns_go_by_the_names_that_the_user_gave(tmp_path: Path):
+def test_columns_go_by_the_names_that_the_user_gave(tmp_path):
     path = _jsonl(tmp_path, {"words": ["a"], "ner": ["O"], "text": "a"})
     names = ColumnNames(tokens_column="words", tags_column="ner")
     assert next(read_sentences(path, names)).values == {"tokens": ["a"], "tags": ["O"]}
@@ -161,7 +161,7 @@ def test_columns_go_by_the_names_that_the_user_gave(tmp_path: Path):
     assert next(read_sentences(path, names)).values == {"text": "a", "spans": []}
 
 
-def test_without_labels_neither_tags_nor_spans_need_be_there(tmp_path: Path):
+def test_without_labels_neither_tags_nor_spans_need_be_there(tmp_path):
     path = _jsonl(tmp_path, {"tokens": ["a"]})
     assert next(read_sentences(path, ColumnNames(), labelled=False)).values == {"tokens": ["a"]}
     path = tmp_path / "a.txt"
@@ -169,7 +169,7 @@ def test_without_labels_neither_tags_nor_spans_need_be_there(tmp_path: Path):
     assert next(read_sentences(path, ColumnNames(), labelled=False)).values == {"text": "one text"}
 
 
-def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: Path):
+def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path):
     good = "EU\tNNP\tB-NP\tB-ORG\t\nran\tVB\tB-VP\tO\t\n"
     assert next(read_conll(_file(tmp_path, good))).values["tags"] == ["B-ORG", "O"]
     bad = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\n"
@@ -202,9 +202,7 @@ def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: 
         ("  ", []),
     ],
 )
-def test_words_are_runs_of_letters_or_single_letters_where_nobody_writes_blanks(
-    text: str, words: list[str]
-):
+def test_words_are_runs_of_letters_or_single_letters_where_nobody_writes_blanks(text, words):
     assert [text[start:end] for start, end in split_words(text)] == words
 
 
@@ -218,7 +216,7 @@ def test_given_words_stay_as_they_are_and_are_found_in_the_joined_text():
 
 
 @pytest.mark.parametrize("values", [{}, {"text": 3}, {"tokens": "a b"}, {"tokens": ["a", None]}])
-def test_a_row_that_is_no_sentence_is_refused(values: dict[str, object]):
+def test_a_row_that_is_no_sentence_is_refused(values):
     with pytest.raises(InputError, match=r"^f:7: "):
         sentence_of(Row(values, "f", 7))
 
@@ -252,7 +250,7 @@ def _by_hand(sentence: conll.Sentence, windows: list[Encoding]) -> dict[int, tup
     return found
 
 
-def test_every_word_is_judged_once_where_most_is_around_it(tiny: Tokenizer):
+def test_every_word_is_judged_once_where_most_is_around_it(tiny):
     draw = np.random.default_rng(0)
     pool = ["the", "playing", "\u200b", "film", "runs", "not very", "", "!", "xyz", "greatly"]
     for size, length in itertools.product([0, 1, 5, 60], [3, 4, 9, 64]):

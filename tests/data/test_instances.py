@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -194,7 +192,7 @@ def test_an_impossible_option_is_refused_with_what_is_possible(corpus, tiny, wro
         loader_of(corpus, tiny, ObjectiveOptions(**wrong))
 
 
-def test_the_rows_of_a_seed_are_these(tmp_path: Path, tiny):
+def test_the_rows_of_a_seed_are_these(tmp_path, tiny):
     """A golden row: a change of the draws would silently change every run that is resumed."""
     corpus = write_corpus(tmp_path, [[[5, 6, 7, 8, 9, 10], [11, 12, 13, 14]]])
     found = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,7 +150,7 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
     assert left[2] == pytest.approx(1 / 6 * 2 / 5 + 2 / 6 * 1 / 4, abs=0.01)
 
 
-def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
+def test_a_vocabulary_without_mask_token_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):
         Masker.of(Tokenizer.load(tmp_path), ObjectiveOptions())

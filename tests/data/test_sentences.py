@@ -1,7 +1,5 @@
 """Sentence borders: a table of hard cases, judged by hand; "|" stands where a sentence ends."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

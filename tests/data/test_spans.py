@@ -8,14 +8,14 @@ import pytest
 from filbert.data.squad import Question, SpanAnswer, Spans, best_windows, different_texts, with_null
 
 
-def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
+def test_a_token_belongs_to_the_window_that_shows_most_around_it():
     # Three windows of 5 (places 0-4, 3-7, 6-9 with 4): for token 4, window 0 shows min(4, 0) and
     # window 1 min(1, 3). Token 3: min(3, 1) against min(0, 4). Token 6: window 1 min(3, 1), window
     # 2 min(0, 3). Token 7: window 1 min(4, 0), window 2 min(1, 2).
     assert best_windows([(0, 5), (3, 5), (6, 4)]).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_of_equally_good_windows_the_longer_then_the_first_wins() -> None:
+def test_of_equally_good_windows_the_longer_then_the_first_wins():
     # Token 4 in the middle of both: min(4, 0) = 0 = min(0, 4); equal lengths, so the first.
     assert best_windows([(0, 5), (4, 5)])[4] == 0
     # Now the second is longer by one token: 0.05 < 0.06.
@@ -38,7 +38,7 @@ def entries(*totals: float) -> list[SpanAnswer]:
         (1, 9.0, [9.0, 3.0]),
     ],
 )
-def test_no_answer_is_listed_at_its_rank(n_best: int, null: float, wanted: list[float]) -> None:
+def test_no_answer_is_listed_at_its_rank(n_best, null, wanted):
     listed = with_null(
         entries(3.0, 2.0, 1.0)[:n_best], SpanAnswer("", None, None, null, 0.0), n_best
     )
@@ -46,7 +46,7 @@ def test_no_answer_is_listed_at_its_rank(n_best: int, null: float, wanted: list[
     assert [answer.text for answer in listed].index("") == wanted.index(null) + (null == 2.0)
 
 
-def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
+def test_tokens_that_stand_for_spaces_alone_are_no_answer():
     question = Question("q", " film", np.array([[0, 1], [0, 5]]), 5)
     candidates = Spans(*(np.array(values) for values in ([0, 1], [0, 1], [2.0, 1.0], [0.0, 0.0])))
     assert different_texts(question, candidates, 9) == [SpanAnswer("film", 1, 5, 1.0, 0.0)]

@@ -54,12 +54,12 @@ WANTED = {"id": "a", "question": "How was he?", "context": CONTEXT, "answers": [
 
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x"])
-def test_a_squad_file_is_known_by_its_content(tmp_path: Path, name: str, indent: int) -> None:
+def test_a_squad_file_is_known_by_its_content(tmp_path, name, indent):
     path = write(tmp_path / name, published(asked("a")), indent=indent)
     assert [row.values for row in read(path)] == [WANTED]
 
 
-def test_rows_of_json_lines_are_questions_too(tmp_path: Path) -> None:
+def test_rows_of_json_lines_are_questions_too(tmp_path):
     lines = [{"question": "q", "context": CONTEXT, "answers": [ANSWER]}, WANTED]
     lines.append({**WANTED, "id": 7, "answers": [], "is_impossible": True})
     path = write(tmp_path / "x.jsonl", "\n".join(json.dumps(line) for line in lines))
@@ -69,7 +69,7 @@ def test_rows_of_json_lines_are_questions_too(tmp_path: Path) -> None:
     assert rows[2].values["answers"] == []
 
 
-def test_columns_can_be_mapped(tmp_path: Path) -> None:
+def test_columns_can_be_mapped(tmp_path):
     line = {"q": "q", "c": CONTEXT, "a": [ANSWER], "key": "k"}
     names = ColumnNames(
         question_column="q", context_column="c", answers_column="a", id_column="key"
@@ -78,21 +78,21 @@ def test_columns_can_be_mapped(tmp_path: Path) -> None:
     assert row.values == {"question": "q", "context": CONTEXT, "answers": [ANSWER], "id": "k"}
 
 
-def test_answers_in_two_lists_are_the_same_answers(tmp_path: Path) -> None:
+def test_answers_in_two_lists_are_the_same_answers(tmp_path):
     two = {"text": ["very good"], "answer_start": [7]}
     path = write(tmp_path / "x.jsonl", {**WANTED, "answers": two})
     assert read(path)[0].values == WANTED
 
 
 @pytest.mark.parametrize("start", [-1, 0, 5])
-def test_an_answer_without_text_is_no_answer(tmp_path: Path, start: int) -> None:
+def test_an_answer_without_text_is_no_answer(tmp_path, start):
     path = write(
         tmp_path / "x.jsonl", {**WANTED, "answers": [{"text": " ", "answer_start": start}]}
     )
     assert read(path)[0].values["answers"] == []
 
 
-def test_a_parquet_file_of_hugging_face_is_read(tmp_path: Path) -> None:
+def test_a_parquet_file_of_hugging_face_is_read(tmp_path):
     import pyarrow
     from pyarrow import parquet
 
@@ -102,7 +102,7 @@ def test_a_parquet_file_of_hugging_face_is_read(tmp_path: Path) -> None:
     assert read(path)[0].values == WANTED
 
 
-def test_answers_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
+def test_answers_may_be_missing_where_none_are_needed(tmp_path):
     line = {"question": "q", "context": CONTEXT}
     path = write(tmp_path / "x.jsonl", line)
     assert read(path, labelled=False)[0].values == {"id": "1", **line}
@@ -111,7 +111,7 @@ def test_answers_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
     assert 'question a: "answers" is missing' in refusal(path)
 
 
-def test_the_line_of_a_question_is_that_of_its_id(tmp_path: Path) -> None:
+def test_the_line_of_a_question_is_that_of_its_id(tmp_path):
     # Ids elsewhere, in escaped quotes, and spelt with escapes.
     first = asked('q"1', question='is "id": "b" here?')
     content = published(first, asked("b"), asked("ü"), asked(5))
@@ -138,13 +138,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("message", BROKEN)
-def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, message: str) -> None:
+def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, message):
     path = write(tmp_path / "x.json", BROKEN[message])
     found = refusal(path)
     assert message in found and found.startswith(str(path))
 
 
-def test_a_bad_question_is_handed_over_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_bad_question_is_handed_over_and_the_others_are_read(tmp_path):
     bad: list[InputError] = []
     content = published(asked("a"), asked("b", question=None), asked("c"))
     path = write(tmp_path / "x.json", content, indent=1)
@@ -152,7 +152,7 @@ def test_a_bad_question_is_handed_over_and_the_others_are_read(tmp_path: Path) -
     assert len(bad) == 1 and "question b" in str(bad[0])
 
 
-def test_rows_of_python_are_pairs_or_mappings() -> None:
+def test_rows_of_python_are_pairs_or_mappings():
     wanted = {"question": "q", "context": "c"}
     assert question_row(("q", "c"), 4).values == {"id": "5", **wanted}
     assert question_row({"id": "x", **wanted}, 0).values == {"id": "x", **wanted}
@@ -161,7 +161,7 @@ def test_rows_of_python_are_pairs_or_mappings() -> None:
             question_row(wrong, 3)
 
 
-def test_an_answer_may_differ_from_the_context_in_case_and_spaces_only() -> None:
+def test_an_answer_may_differ_from_the_context_in_case_and_spaces_only():
     context = "A  very Good one"
     for text in ("very Good", "very good"):
         assert at_its_offset({"text": text, "answer_start": 3}, context)
@@ -170,7 +170,7 @@ def test_an_answer_may_differ_from_the_context_in_case_and_spaces_only() -> None
     assert not at_its_offset({"text": "  ", "answer_start": 40}, context)
 
 
-def test_predictions_of_squad_are_one_object_of_texts(tmp_path: Path) -> None:
+def test_predictions_of_squad_are_one_object_of_texts(tmp_path):
     path = write(tmp_path / "p.json", {"a": "x", "b": ""}, indent=1)
     assert read_predictions(path) == {"a": "x", "b": ""}
     packed = tmp_path / "p.json.gz"
@@ -183,7 +183,7 @@ def test_predictions_of_squad_are_one_object_of_texts(tmp_path: Path) -> None:
         read_predictions(write(tmp_path / "p.json", {"a": "x", "b": None}))
 
 
-def test_no_answer_scores_are_one_object_of_numbers(tmp_path: Path) -> None:
+def test_no_answer_scores_are_one_object_of_numbers(tmp_path):
     assert read_no_answer_scores(write(tmp_path / "p.json", {"a": -1, "b": 0.5})) == {
         "a": -1.0,
         "b": 0.5,

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def _words(tags: str, **values: Any) -> dict[str, Any]:
         ("", [], ""),
     ],
 )
-def test_tags_of_any_scheme_become_bio(tags: str, broken: list[int], bio: str):
+def test_tags_of_any_scheme_become_bio(tags, broken, bio):
     assert schemes.breaks(tags.split()) == broken
     assert schemes.to_bio(tags.split()) == bio.split()
     assert schemes.breaks(bio.split()) == []
@@ -46,7 +45,7 @@ def test_tags_of_any_scheme_become_bio(tags: str, broken: list[int], bio: str):
 @pytest.mark.parametrize(
     "tag", ["", "o", "B", "B-", "X-a", "B_a", "a-B", "BI-a", "B-a\n", "B-" + "x" * 201]
 )
-def test_what_is_no_tag_is_refused_with_its_line(tag: str):
+def test_what_is_no_tag_is_refused_with_its_line(tag):
     row = Row({"tokens": ["v", "w"], "tags": ["O", tag], "lines": [3, 4]}, "f.conll", 3)
     with pytest.raises(InputError, match=r"^f\.conll:4: the tag .* neither O nor"):
         schemes.tags_of(row, sentence_of(row), repair=True)
@@ -67,7 +66,7 @@ def test_tags_of_another_number_than_words_are_refused_with_both_counts():
 
 
 @pytest.mark.parametrize("tags", [None, "O", 3, [3], [None], [["O"]]])
-def test_tags_that_are_no_list_of_texts_are_refused(tags: Any):
+def test_tags_that_are_no_list_of_texts_are_refused(tags):
     with pytest.raises(InputError, match=r"^f\.jsonl:7.*tags?"):
         _tags({"tokens": ["a"], "tags": tags})
 
@@ -88,7 +87,7 @@ def test_tags_that_are_no_list_of_texts_are_refused(tags: Any):
         ([[0, 1, "a"], [1, 7, "b"]], "B-a B-b O O"),  # the first of two takes a shared word
     ],
 )
-def test_a_word_has_the_label_of_the_span_that_touches_it(spans: list[Any], tags: str):
+def test_a_word_has_the_label_of_the_span_that_touches_it(spans, tags):
     assert _tags({"text": "one two six ten", "spans": spans}) == tags.split()
 
 
@@ -106,12 +105,12 @@ def test_a_word_has_the_label_of_the_span_that_touches_it(spans: list[Any], tags
         ([{"start": 0, "end": 1, "label": 3}], "a label must be"),
     ],
 )
-def test_spans_that_fit_no_text_are_refused(spans: Any, message: str):
+def test_spans_that_fit_no_text_are_refused(spans, message):
     with pytest.raises(InputError, match=rf"^f\.jsonl:7: .*{message}"):
         _tags({"text": "a b", "spans": spans})
 
 
-def test_all_spans_of_the_toxic_comments_become_tags(shared_data: Path):
+def test_all_spans_of_the_toxic_comments_become_tags(shared_data):
     words = touched = spans = 0
     for row in read_sentences(shared_data / "toxic_spans" / "train.jsonl.gz", ColumnNames()):
         sentence = sentence_of(row)
@@ -162,14 +161,14 @@ def test_a_span_that_takes_more_than_was_marked_is_found():
         ("", [-1, -1], "O O"),
     ],
 )
-def test_a_word_without_a_token_cuts_no_entity_in_two(tags: str, leaders: list[int], wanted: str):
+def test_a_word_without_a_token_cuts_no_entity_in_two(tags, leaders, wanted):
     assert schemes.spread_tags(tags.split(), leaders) == wanted.split()
 
 
 @pytest.mark.parametrize(
     "given", ["B-p I-p O B-l", "B-p E-p O S-l", "B-p L-p O U-l", "I-p I-p O I-l"]
 )
-def test_predictions_of_any_scheme_are_the_same_answer(given: str):
+def test_predictions_of_any_scheme_are_the_same_answer(given):
     row = Row(_words("B-p I-p O B-l"), "f.jsonl", 7)
     sentence = sentence_of(row)
     wanted = schemes.GoldTags(row.values["tags"], sentence, row.where)
@@ -178,6 +177,6 @@ def test_predictions_of_any_scheme_are_the_same_answer(given: str):
 
 
 @pytest.mark.parametrize("prediction", [{}, {"tags": "O"}, {"tags": [1]}, {"entities": [3]}])
-def test_a_prediction_without_tags_or_entities_is_refused(prediction: dict[str, Any]):
+def test_a_prediction_without_tags_or_entities_is_refused(prediction):
     with pytest.raises(InputError, match=r"^p\.jsonl:2"):
         schemes.check_answer(prediction, "p.jsonl:2")

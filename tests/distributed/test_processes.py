@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-
-Measured = list[dict[str, Any]]
 
 KINDS = ("single", "ddp")
 # Sums of some hundred float32 numbers in another order; seen: 4e-7.
@@ -55,8 +52,8 @@ def distance(first: Path, second: Path) -> float:
 @pytest.mark.parametrize("case", GRADIENTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_cut_into_processes_and_micro_batches_gives_the_gradient_of_the_whole_batch(
-    measured: Measured, kind: str, case: str
-) -> None:
+    measured, kind, case
+):
     for rank in measured:
         result = rank[kind][case]
         assert max(result["whole"], result["worst"], result["norm"], result.get("loss", 0)) < EXACT
@@ -65,9 +62,7 @@ def test_any_cut_into_processes_and_micro_batches_gives_the_gradient_of_the_whol
 
 @pytest.mark.parametrize("case", PRETRAINING)
 @pytest.mark.parametrize("kind", KINDS)
-def test_pre_training_has_the_gradient_of_the_whole_batch_in_any_cut(
-    measured: Measured, kind: str, case: str
-) -> None:
+def test_pre_training_has_the_gradient_of_the_whole_batch_in_any_cut(measured, kind, case):
     for rank in measured:
         result = rank[kind]["pretraining"][case]
         assert max(result["whole"], result["loss"]) < EXACT
@@ -76,9 +71,7 @@ def test_pre_training_has_the_gradient_of_the_whole_batch_in_any_cut(
 
 @pytest.mark.parametrize("case", ["all", "relations"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_student_has_the_same_gradient_in_any_cut(
-    measured: Measured, kind: str, case: str
-) -> None:
+def test_a_student_has_the_same_gradient_in_any_cut(measured, kind, case):
     for rank in measured:
         result = rank[kind]["student"][case]
         assert result["micro_batches"] >= 2
@@ -88,13 +81,11 @@ def test_a_student_has_the_same_gradient_in_any_cut(
 
 
 @pytest.mark.parametrize("case", ["sequences", "tokens", "mlm", "replaced"])
-def test_dividing_by_the_own_count_of_each_process_fails_the_same_check(
-    measured: Measured, case: str
-) -> None:
+def test_dividing_by_the_own_count_of_each_process_fails_the_same_check(measured, case):
     assert all(rank["control ddp"][case]["whole"] > 1000 * EXACT for rank in measured)
 
 
-def test_the_cases_are_as_uneven_as_they_are_meant_to_be(measured: Measured) -> None:
+def test_the_cases_are_as_uneven_as_they_are_meant_to_be(measured):
     first, second = (rank["ddp"] for rank in measured)
     for case in ("sequences", "tokens"):
         assert first[case]["micro_batches"] == second[case]["micro_batches"] >= 3
@@ -116,9 +107,7 @@ def test_the_cases_are_as_uneven_as_they_are_meant_to_be(measured: Measured) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clipping_scales_the_gradient_of_all_processes_together(
-    measured: Measured, kind: str
-) -> None:
+def test_clipping_scales_the_gradient_of_all_processes_together(measured, kind):
     for rank in measured:
         # torch adds 1e-6 to the norm it divides by.
         assert rank[kind]["sequences"]["clipped"] < 1e-5
@@ -126,15 +115,15 @@ def test_clipping_scales_the_gradient_of_all_processes_together(
         assert rank[kind]["tokens"]["untouched"]
 
 
-def test_all_processes_begin_with_the_weights_of_the_first(measured: Measured) -> None:
+def test_all_processes_begin_with_the_weights_of_the_first(measured):
     assert [rank["first weights ddp"] for rank in measured] == [0.0, 0.0]
 
 
-def test_the_loss_of_a_process_without_rows_is_a_finite_zero(measured: Measured) -> None:
+def test_the_loss_of_a_process_without_rows_is_a_finite_zero(measured):
     assert measured[0]["zero"] == {"loss": 0.0, "gradient": [0.0] * 4}
 
 
-def test_processes_exchange_numbers_values_and_rows(measured: Measured) -> None:
+def test_processes_exchange_numbers_values_and_rows(measured):
     for rank, found in enumerate(result["small"] for result in measured):
         # Float32 would lose the last digit.
         assert found["sum"] == 2 * 2**40 + 1
@@ -149,9 +138,7 @@ def test_processes_exchange_numbers_values_and_rows(measured: Measured) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_process_holds_the_state_of_the_whole_model(
-    measured: Measured, kind: str
-) -> None:
+def test_the_first_process_holds_the_state_of_the_whole_model(measured, kind):
     first, second = (rank["names"] for rank in measured)
     assert first[f"names {kind}"]
     assert first[f"holders {kind}"][0] > 0
@@ -162,8 +149,8 @@ def test_the_first_process_holds_the_state_of_the_whole_model(
 
 @pytest.mark.parametrize("case", ["adamw", "bert_adam", "lamb", "muon", "muon in bf16"])
 def test_a_state_of_any_kind_is_loaded_and_trained_on_as_if_training_had_not_stopped(
-    measured: Measured, case: str
-) -> None:
+    measured, case
+):
     for rank in measured:
         result = dict(rank["states"][case])
         assert result.pop("moved") > 0.003, "much more than the tolerance"
@@ -176,9 +163,7 @@ def test_a_state_of_any_kind_is_loaded_and_trained_on_as_if_training_had_not_sto
             assert found["exact"] or source != target, pair
 
 
-def test_a_pre_training_run_in_two_processes_makes_the_model_of_one(
-    measured: Measured, place: Path
-) -> None:
+def test_a_pre_training_run_in_two_processes_makes_the_model_of_one(measured, place):
     run = json.loads((place / "text-two" / "run.json").read_text())
     alone = json.loads((place / "text-alone" / "run.json").read_text())
     assert measured[1]["runs"]["text"] == {} and measured[0]["runs"]["text"] == run
@@ -189,9 +174,7 @@ def test_a_pre_training_run_in_two_processes_makes_the_model_of_one(
     assert sum("mlm_accuracy" in line for line in lines) == 2 and len(lines) == 8
 
 
-def test_a_fine_tuning_run_in_two_processes_makes_the_model_of_one(
-    measured: Measured, place: Path
-) -> None:
+def test_a_fine_tuning_run_in_two_processes_makes_the_model_of_one(measured, place):
     two, one = (
         json.loads((place / f"films-{name}" / "run.json").read_text()) for name in ("two", "alone")
     )
@@ -204,9 +187,7 @@ def test_a_fine_tuning_run_in_two_processes_makes_the_model_of_one(
     assert output.count("processes: 2") == 2, "of each of two runs, one process reports"
 
 
-def test_a_finished_run_is_left_alone_by_all_processes_and_reported_once(
-    measured: Measured, place: Path
-) -> None:
+def test_a_finished_run_is_left_alone_by_all_processes_and_reported_once(measured, place):
     run = json.loads((place / "text-two" / "run.json").read_text())
     assert [rank["runs"]["resumed"] for rank in measured] == [run, {}]
     assert (place / "output.txt").read_text().count("it is finished; nothing was done") == 1

@@ -26,9 +26,7 @@ def model() -> Model:
 @pytest.mark.parametrize(
     "around", [{}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}]
 )
-def test_without_torchrun_or_with_one_process_there_is_no_group(
-    around: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_torchrun_or_with_one_process_there_is_no_group(around, monkeypatch):
     for name in ("WORLD_SIZE", "LOCAL_RANK", "RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in around.items():
@@ -39,7 +37,7 @@ def test_without_torchrun_or_with_one_process_there_is_no_group(
         assert not dist.is_initialized()
 
 
-def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
+def test_a_single_process_gets_back_what_it_gives(model):
     parallel = Parallel(0, 1, torch.device("cpu"))
     value = {"a": (1, 2)}
     assert parallel.wrap(model) is model
@@ -52,7 +50,7 @@ def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
     assert parallel.gather_rows(rows).data_ptr() == rows.data_ptr()
 
 
-def test_clipping_in_a_single_process_is_that_of_torch_to_the_bit(model: Model) -> None:
+def test_clipping_in_a_single_process_is_that_of_torch_to_the_bit(model):
     parallel = Parallel(0, 1, torch.device("cpu"))
     parameters = list(model.parameters())
     draws = [torch.randn_like(p) for p in parameters]
@@ -72,9 +70,7 @@ def test_clipping_in_a_single_process_is_that_of_torch_to_the_bit(model: Model) 
     ("device", "local_rank", "message"),
     [("cuda:0", "0", "give cuda"), ("cuda", "1", "process 2 of this machine has no GPU")],
 )
-def test_a_process_without_a_gpu_of_its_own_is_refused(
-    device: str, local_rank: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_without_a_gpu_of_its_own_is_refused(device, local_rank, message, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": local_rank}.items():
         monkeypatch.setenv(name, value)
@@ -83,8 +79,8 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
 
 
 def test_a_process_that_fails_ends_the_others_and_leaves_none_behind(
-    failed: dict[str, Any],
-) -> None:
+    failed,
+):
     assert failed["status"] != 0
     assert "this process fails on purpose" in failed["output"]
     # torchrun itself looks for dead processes every tenth of a second.

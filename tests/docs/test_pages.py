@@ -1,7 +1,5 @@
 """What README.md and the pages of docs/ promise beside their blocks is there."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import groupby

@@ -1,7 +1,5 @@
 """How large batches are, and what the first pass leaves to be paid for."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

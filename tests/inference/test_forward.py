@@ -1,7 +1,5 @@
 """Batches next to each other: outputs in order, threads as they were, errors that arrive."""
 
-from __future__ import annotations
-
 import threading
 import time
 

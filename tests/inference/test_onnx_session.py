@@ -1,7 +1,5 @@
 """Exported graphs in onnxruntime, and how they get on with torch in one process."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -52,7 +52,7 @@ def model() -> Model:
     return drawn()
 
 
-def test_there_is_one_map_a_sequence_layer_and_head_and_its_rows_sum_to_one(model: Model) -> None:
+def test_there_is_one_map_a_sequence_layer_and_head_and_its_rows_sum_to_one(model):
     maps = attention_maps(model, pack(SEQUENCES))
     assert [tuple(m.shape) for m in maps] == [(3, 4, len(s), len(s)) for s in SEQUENCES]
     for one in maps:
@@ -60,27 +60,27 @@ def test_there_is_one_map_a_sequence_layer_and_head_and_its_rows_sum_to_one(mode
         assert (one.sum(-1) - 1).abs().max() < 1e-6  # a few roundings of float32
 
 
-def test_a_sequence_has_the_same_maps_alone_and_in_company(model: Model) -> None:
+def test_a_sequence_has_the_same_maps_alone_and_in_company(model):
     together = attention_maps(model, pack(SEQUENCES))
     for sequence, maps in zip(SEQUENCES, together, strict=True):
         (alone,) = attention_maps(model, pack([sequence]))
         assert (alone - maps).abs().max() < 1e-6
 
 
-def test_only_the_layers_and_heads_that_are_asked_for_come_in_that_order(model: Model) -> None:
+def test_only_the_layers_and_heads_that_are_asked_for_come_in_that_order(model):
     whole = attention_maps(model, pack(SEQUENCES))
     part = attention_maps(model, pack(SEQUENCES), layers=[2, 0], heads=[3])
     for all_of_it, some in zip(whole, part, strict=True):
         assert torch.equal(some, all_of_it[[2, 0]][:, [3]])
 
 
-def test_shared_layers_have_a_map_for_every_time_they_run() -> None:
+def test_shared_layers_have_a_map_for_every_time_they_run():
     (maps,) = attention_maps(drawn(num_hidden_groups=1), pack([SEQUENCES[2]]))
     assert maps.shape[0] == 3
     assert not torch.allclose(maps[0], maps[1])
 
 
-def test_a_causal_encoder_looks_at_nothing_ahead_and_a_local_one_at_nothing_far() -> None:
+def test_a_causal_encoder_looks_at_nothing_ahead_and_a_local_one_at_nothing_far():
     (causal,) = attention_maps(drawn(causal=True), pack([SEQUENCES[2]]))
     assert causal.triu(1).abs().max() == 0
     local = drawn(rotary_base=100.0, local_window=4, global_every=2, position_offset=0)
@@ -90,7 +90,7 @@ def test_a_causal_encoder_looks_at_nothing_ahead_and_a_local_one_at_nothing_far(
     assert maps[0][:, far].abs().max() > 0
 
 
-def test_a_layer_that_lost_heads_has_zeros_for_them() -> None:
+def test_a_layer_that_lost_heads_has_zeros_for_them():
     pruned = drawn(heads_per_layer=(4, 1, 3))
     maps = torch.stack(attention_maps(pruned, pack([SEQUENCES[2]])))[0]
     sums = maps.sum(-1).mean(-1).round()
@@ -99,14 +99,14 @@ def test_a_layer_that_lost_heads_has_zeros_for_them() -> None:
     assert torch.equal(some, maps[:, [3, 0]])
 
 
-def test_a_quantised_model_shows_what_it_computes_itself(model: Model) -> None:
+def test_a_quantised_model_shows_what_it_computes_itself(model):
     maps = attention_maps(quantized(drawn()), pack(SEQUENCES))
     exact = attention_maps(model, pack(SEQUENCES))
     for own, other in zip(maps, exact, strict=True):
         assert 0 < (own - other).abs().mean() < 0.01 or len(own[0, 0]) == 1
 
 
-def test_who_does_not_ask_pays_nothing(model: Model) -> None:
+def test_who_does_not_ask_pays_nothing(model):
     attention_maps(model, pack(SEQUENCES))
     with pytest.raises(IndexError):
         attention_maps(model, pack([[10_000]]))
@@ -126,9 +126,7 @@ def test_who_does_not_ask_pays_nothing(model: Model) -> None:
         ({"layers": 1}, "layers is 1"),
     ],
 )
-def test_layers_and_heads_that_are_not_there_are_refused(
-    model: Model, asked: dict[str, list[int]], sentence: str
-) -> None:
+def test_layers_and_heads_that_are_not_there_are_refused(model, asked, sentence):
     with pytest.raises(ConfigError, match=sentence):
         attention_maps(model, pack(SEQUENCES), **asked)
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from filbert.metrics.entities import entities_of, entity_metrics
@@ -18,7 +16,7 @@ from filbert.metrics.entities import entities_of, entity_metrics
         ("", []),
     ],
 )
-def test_entities_begin_and_end_where_conlleval_says(tags: str, entities: list[object]):
+def test_entities_begin_and_end_where_conlleval_says(tags, entities):
     assert entities_of(tags.split()) == entities
 
 

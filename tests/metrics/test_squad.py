@@ -29,40 +29,40 @@ from filbert.metrics.squad import (
         ("\u00a0Ünder\u2003the ", "ünder"),
     ],
 )
-def test_case_punctuation_articles_and_spaces_do_not_count(text: str, wanted: str) -> None:
+def test_case_punctuation_articles_and_spaces_do_not_count(text, wanted):
     assert normalize(text) == wanted
 
 
-def test_f1_counts_words_as_often_as_both_have_them() -> None:
+def test_f1_counts_words_as_often_as_both_have_them():
     # 2 of 3 and 2 of 4 words in common: precision 2/3, recall 1/2.
     assert token_f1("b b c", "b b b d", empty_can_match=True) == pytest.approx(4 / 7, abs=1e-15)
     assert token_f1("b", "c", empty_can_match=True) == 0.0
 
 
-def test_two_empty_answers_agree_in_version_2_only() -> None:
+def test_two_empty_answers_agree_in_version_2_only():
     assert answer_scores(["the"], "a", empty_can_match=False) == (1.0, 0.0)
     assert answer_scores([], "the", empty_can_match=True) == (1.0, 1.0)
     assert answer_scores([], "word", empty_can_match=True) == (0.0, 0.0)
 
 
-def test_the_best_of_the_gold_answers_counts() -> None:
+def test_the_best_of_the_gold_answers_counts():
     gold = ["red house", "big red house", "house"]
     assert answer_scores(gold, "The House", empty_can_match=False) == (1.0, 1.0)
     exact, f1 = answer_scores(gold, "big house", empty_can_match=False)
     assert (exact, f1) == (0.0, pytest.approx(0.8))
 
 
-def test_gold_answers_without_a_word_are_left_out_where_others_have_some() -> None:
+def test_gold_answers_without_a_word_are_left_out_where_others_have_some():
     assert answer_scores(["the", "house"], "", empty_can_match=True) == (0.0, 0.0)
 
 
-def test_a_question_without_prediction_scores_nothing_and_is_counted() -> None:
+def test_a_question_without_prediction_scores_nothing_and_is_counted():
     figures = squad_metrics([["b"], ["c"]], ["b", None])
     assert figures == {"exact_match": 50.0, "f1": 50.0, "missing": 1}
     assert squad_metrics([[], ["c"]], [None, "c"])["NoAns_exact"] == 0.0
 
 
-def test_the_figures_of_version_2_come_with_a_question_without_answer() -> None:
+def test_the_figures_of_version_2_come_with_a_question_without_answer():
     figures = squad_metrics(
         [["big house"], ["c"], [], []],
         ["house", "c", "", "d"],
@@ -85,7 +85,7 @@ def test_the_figures_of_version_2_come_with_a_question_without_answer() -> None:
     }
 
 
-def test_where_nothing_should_be_answered_the_threshold_is_0_as_in_the_official_script() -> None:
+def test_where_nothing_should_be_answered_the_threshold_is_0_as_in_the_official_script():
     figures = squad_metrics([[], ["c"]], ["x", "y"], [-5.0, -4.0])
     assert (figures["best_exact"], figures["best_exact_thresh"]) == (50.0, 0.0)
 
@@ -108,7 +108,7 @@ def slow_search(
 
 
 @pytest.mark.parametrize("levels", [3, 1000])
-def test_the_search_for_the_threshold_equals_trying_all(levels: int) -> None:
+def test_the_search_for_the_threshold_equals_trying_all(levels):
     draw = random.Random(levels)
     for _ in range(200):
         size = draw.randint(1, 12)

@@ -52,8 +52,8 @@ def masked() -> tuple[PackedBatch, torch.Tensor, torch.Tensor]:
     ],
 )
 def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
-    hidden: int, heads: int, width: int, share: float, expected: tuple[int, ...]
-) -> None:
+    hidden, heads, width, share, expected
+):
     config = EncoderConfig.of(
         vocab_size=9,
         hidden_size=hidden,
@@ -68,7 +68,7 @@ def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
     assert (small.num_hidden_layers, small.table_size, small.pooling.activation) == (5, 128, None)
 
 
-def test_every_tensor_has_one_name_and_its_own_memory() -> None:
+def test_every_tensor_has_one_name_and_its_own_memory():
     model = make()
     states = model.state_dict()
     assert states.keys() == dict(model.named_parameters()).keys()
@@ -76,7 +76,7 @@ def test_every_tensor_has_one_name_and_its_own_memory() -> None:
     assert not any("word" in name for name in states if name.startswith("generator."))
 
 
-def test_the_discriminator_reads_the_samples_and_the_truth_is_where_they_differ() -> None:
+def test_the_discriminator_reads_the_samples_and_the_truth_is_where_they_differ():
     model, (batch, at, labels) = make(), masked()
     torch.manual_seed(1)
     found = model(batch, at, labels)
@@ -101,7 +101,7 @@ def test_the_discriminator_reads_the_samples_and_the_truth_is_where_they_differ(
     assert batch.input_ids[1] == MASK, "the batch stays as it is"
 
 
-def test_samples_follow_the_softmax_of_the_logits() -> None:
+def test_samples_follow_the_softmax_of_the_logits():
     torch.manual_seed(0)
     logits = torch.tensor([0.0, 1.0, -1.0, 2.5, -30.0])
     counts = torch.bincount(sample(logits.expand(100_000, 5)), minlength=5).double()
@@ -111,7 +111,7 @@ def test_samples_follow_the_softmax_of_the_logits() -> None:
     assert counts[4] == 0
 
 
-def test_the_detectors_loss_reaches_the_tables_but_not_the_generator() -> None:
+def test_the_detectors_loss_reaches_the_tables_but_not_the_generator():
     model, inputs = make(), masked()
     found = model(*inputs)
     F.binary_cross_entropy_with_logits(found.replaced_T, found.is_replaced_T.float()).backward()
@@ -120,7 +120,7 @@ def test_the_detectors_loss_reaches_the_tables_but_not_the_generator() -> None:
     assert all(p.grad is not None for p in model.encoder.parameters())
 
 
-def test_the_generators_loss_reaches_the_tables_but_not_the_detector() -> None:
+def test_the_generators_loss_reaches_the_tables_but_not_the_detector():
     model, (batch, at, labels) = make(), masked()
     F.cross_entropy(model(batch, at, labels).masked_KV, labels).backward()
     tables = model.encoder.embeddings
@@ -132,7 +132,7 @@ def test_the_generators_loss_reaches_the_tables_but_not_the_detector() -> None:
     assert tables.project.weight.grad is None
 
 
-def test_a_batch_without_masked_places_is_all_original() -> None:
+def test_a_batch_without_masked_places_is_all_original():
     model, (batch, _, _) = make(), masked()
     nothing = torch.zeros(0, dtype=torch.int64)
     found = model(batch, nothing, nothing)

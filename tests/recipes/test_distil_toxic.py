@@ -1,7 +1,5 @@
 """The study of students that comes with filbert, and a minute's version of it."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import json

@@ -54,7 +54,7 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED))
-def test_the_published_numbers(name: str) -> None:
+def test_the_published_numbers(name):
     recipe = options_of(name)
     source = {"train": "a.csv"} if name == "tinybert-task" else {"corpus": "a.txt"}
     options = DistillOptions.from_keywords({"teacher": "t", "out": "o", **source, **recipe})
@@ -67,7 +67,7 @@ def test_the_published_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED))
-def test_a_small_run(name: str, masked_lm: Path, film_run, films: Path, tmp_path, capsys) -> None:
+def test_a_small_run(name, masked_lm, film_run, films, tmp_path, capsys):
     out = tmp_path / "out"
     teacher: Path = masked_lm
     if name == "tinybert-task":

@@ -1,7 +1,5 @@
 """The study that comes with filbert: what it compares, and a minute's version of it."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import random

@@ -6,7 +6,6 @@ Probabilities are compared as they are; 1e-6 is a few roundings of float32.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,7 +108,7 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("family", JUDGES)
-def test_maps_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_maps_are_those_of_transformers(family, tmp_path):
     config, kind, sizes = JUDGES[family]
     judge = shaken(kind(config(**sizes)), noise=0.2, scale=0.5)
     judge.save_pretrained(tmp_path)  # type: ignore[operator]

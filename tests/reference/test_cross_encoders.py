@@ -69,8 +69,8 @@ def modular(tiny_model: Path, folder: Path, activation: Any) -> Path:
 @pytest.mark.parametrize("activation", [torch.nn.Sigmoid(), torch.nn.Identity()])
 @pytest.mark.parametrize("layout", ["of version 3", "of version 4", "now", "modules"])
 def test_pairs_get_the_scores_of_the_cross_encoder_also_once_converted(
-    tiny_model: Path, tmp_path: Path, layout: str, activation: Any
-) -> None:
+    tiny_model, tmp_path, layout, activation
+):
     folder = tmp_path / "in"
     if layout == "modules":
         modular(tiny_model, folder, activation)
@@ -96,9 +96,7 @@ def test_pairs_get_the_scores_of_the_cross_encoder_also_once_converted(
     assert np.abs(scores(tmp_path / "out") - wanted).max() < TOLERANCE
 
 
-def test_a_cross_encoder_of_three_classes_gives_their_probabilities(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_cross_encoder_of_three_classes_gives_their_probabilities(tiny_model, tmp_path):
     model = CrossEncoder(str(classifier(tiny_model, tmp_path / "in", 3)), device="cpu")
     model.save(str(tmp_path / "saved"), create_model_card=False)
     wanted = model.predict(PAIRS, apply_softmax=True)
@@ -107,17 +105,13 @@ def test_a_cross_encoder_of_three_classes_gives_their_probabilities(
     assert np.abs(found - wanted).max() < TOLERANCE
 
 
-def test_the_vectors_of_a_reranker_of_modules_are_pooled_tokens(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_the_vectors_of_a_reranker_of_modules_are_pooled_tokens(tiny_model, tmp_path):
     predictor = Predictor.load(modular(tiny_model, tmp_path / "in", torch.nn.Sigmoid()))
     wanted = Predictor.load(tiny_model).embed(TEXTS, pooling="cls")
     assert np.array_equal(predictor.embed(TEXTS), wanted)
 
 
-def test_a_reranker_of_several_scores_or_of_the_next_token_is_refused(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_reranker_of_several_scores_or_of_the_next_token_is_refused(tiny_model, tmp_path):
     folder = modular(tiny_model, tmp_path / "in", torch.nn.Sigmoid())
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps(modules[:3]))

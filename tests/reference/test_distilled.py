@@ -1,7 +1,5 @@
 """transformers loads a distilled student as the class that it is, and computes the same."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

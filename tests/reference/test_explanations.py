@@ -124,8 +124,8 @@ def pieces(family: str, request: pytest.FixtureRequest) -> Tokenizer:
 
 @pytest.mark.parametrize("family", JUDGES)
 def test_words_are_whole_their_shares_add_up_and_gradients_are_those_of_transformers(
-    family: str, tmp_path: Path, pieces: Tokenizer
-) -> None:
+    family, tmp_path, pieces
+):
     config, kind, sizes = JUDGES[family]
     judge = shaken(kind(config(**{**_SIZES, **sizes})), noise=0.25, scale=0.5)
     predictor = ours(judge, Classification(labels=("a", "b", "c")), tmp_path, pieces)
@@ -147,9 +147,7 @@ def test_words_are_whole_their_shares_add_up_and_gradients_are_those_of_transfor
 
 
 @pytest.mark.parametrize("task", ["classification", "tagging"])
-def test_integrated_gradients_are_those_of_transformers(
-    task: str, tmp_path: Path, tiny: Tokenizer
-) -> None:
+def test_integrated_gradients_are_those_of_transformers(task, tmp_path, tiny):
     tasks: dict[str, tuple[str, Task, Any, dict[str, Any]]] = {
         "classification": ("Sequence", Classification(labels=("a", "b", "c")), TEXT, {}),
         "tagging": ("Token", Tagging(labels=("O", "B-x", "I-x")), TEXT, {"word": "good"}),

@@ -260,9 +260,7 @@ def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
 
 
 @every_case
-def test_hidden_states_pooled_vectors_and_logits_equal_transformers(
-    family: str, kind: str | None, root: Path
-) -> None:
+def test_hidden_states_pooled_vectors_and_logits_equal_transformers(family, kind, root):
     model, folder = judge_and_folder(family, kind, root)
     checkpoint = huggingface.read(folder)
     batch = batch_of(family)
@@ -283,7 +281,7 @@ def test_hidden_states_pooled_vectors_and_logits_equal_transformers(
         ("num_hidden_layers", "one fewer"),
     ],
 )
-def test_a_wrong_config_field_shows(family: str, field: str, value: Any, root: Path) -> None:
+def test_a_wrong_config_field_shows(family, field, value, root):
     """The heads read the same encoder, so one class of a family is enough."""
     kind = None
     model, folder = judge_and_folder(family, kind, root)
@@ -305,7 +303,7 @@ def test_a_wrong_config_field_shows(family: str, field: str, value: Any, root: P
     ("family", "act"),
     [("bert", "gelu_new"), ("bert", "relu"), ("albert", "gelu"), ("distilbert", "relu")],
 )
-def test_other_activations_equal_transformers(family: str, act: str, tmp_path: Path) -> None:
+def test_other_activations_equal_transformers(family, act, tmp_path):
     model = make_judge(
         family, "masked_lm", **{"activation" if family == "distilbert" else "hidden_act": act}
     )
@@ -316,7 +314,7 @@ def test_other_activations_equal_transformers(family: str, act: str, tmp_path: P
 
 
 @pytest.mark.parametrize("family", ["albert", "electra"])
-def test_tables_as_wide_as_the_layers_equal_transformers(family: str, tmp_path: Path) -> None:
+def test_tables_as_wide_as_the_layers_equal_transformers(family, tmp_path):
     # ALBERT projects also then, ELECTRA does not.
     model = make_judge(family, "sequence", embedding_size=48)
     model.save_pretrained(tmp_path)
@@ -332,7 +330,7 @@ def test_tables_as_wide_as_the_layers_equal_transformers(family: str, tmp_path: 
 @pytest.mark.parametrize(
     "family", [name for name in CONFIGS if name not in (*_NO_DROPOUT, "xlnet")]
 )
-def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> None:
+def test_dropout_rates_are_those_of_transformers(family, root):
     rates = {}
     for kind in ("sequence", "tokens"):
         config = huggingface.read(judge_and_folder(family, kind, root)[1]).config
@@ -344,7 +342,7 @@ def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> Non
     assert rates["sequence"][:2] == expected
 
 
-def test_dropout_rates_of_xlnet_are_those_of_transformers(root: Path) -> None:
+def test_dropout_rates_of_xlnet_are_those_of_transformers(root):
     for kind in ("sequence", "tokens"):
         model, folder = judge_and_folder("xlnet", kind, root)
         last = model.sequence_summary.last_dropout if kind == "sequence" else model.transformer
@@ -363,8 +361,8 @@ def load_back(family: str, kind: str | None, folder: Path) -> Any:
 
 @every_case
 def test_what_filbert_writes_transformers_loads_whole_with_the_same_output(
-    family: str, kind: str | None, root: Path, tmp_path: Path
-) -> None:
+    family, kind, root, tmp_path
+):
     model, folder = judge_and_folder(family, kind, root)
     checkpoint = huggingface.read(folder)
     huggingface.write(checkpoint, tmp_path)
@@ -389,8 +387,8 @@ def new_head(checkpoint: Checkpoint, kind: str | None) -> Checkpoint:
 @every_case
 @pytest.mark.parametrize("old", [None, "sequence"])
 def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
-    family: str, kind: str | None, old: str | None, root: Path, tmp_path: Path
-) -> None:
+    family, kind, old, root, tmp_path
+):
     torch.manual_seed(5)
     # T5's class for sequences runs its decoder.
     old = old if old in _KINDS[family] else "tokens"
@@ -413,8 +411,8 @@ _NEW = ("nomic_bert", "gte", "jina_embeddings_v3", "mpnet", "deberta-v2", "xlnet
 
 @pytest.mark.parametrize("family", _NEW)
 def test_gradients_equal_transformers_and_sequences_do_not_depend_on_their_company(
-    family: str, root: Path, tmp_path: Path
-) -> None:
+    family, root, tmp_path
+):
     kind, batch = "sequence" if "sequence" in _KINDS[family] else "tokens", batch_of(family)
     _, folder = judge_and_folder(family, kind, root)
     judge, checkpoint = make_judge(family, kind), huggingface.read(folder)
@@ -504,9 +502,7 @@ _PUBLISHED = {
 
 
 @pytest.mark.parametrize("family", _PUBLISHED)
-def test_a_folder_as_its_authors_published_it_is_the_same_model(
-    family: str, root: Path, tmp_path: Path
-) -> None:
+def test_a_folder_as_its_authors_published_it_is_the_same_model(family, root, tmp_path):
     _, folder = judge_and_folder(family, "masked_lm", root)
     config, names, dropped = _PUBLISHED[family]
     published = huggingface.read(rewritten(folder, tmp_path / "p", config, names, *dropped))
@@ -519,9 +515,7 @@ def test_a_folder_as_its_authors_published_it_is_the_same_model(
     assert all(torch.equal(again.tensors[name], t) for name, t in same.tensors.items())
 
 
-def test_biases_that_old_files_lack_are_zeros_and_task_adapters_are_left_out(
-    root: Path, tmp_path: Path
-) -> None:
+def test_biases_that_old_files_lack_are_zeros_and_task_adapters_are_left_out(root, tmp_path):
     for family in ("nomic_bert", "jina_embeddings_v3"):
         _, folder = judge_and_folder(family, "masked_lm", root)
         place = rewritten(folder, tmp_path / family, {}, {})
@@ -580,9 +574,7 @@ def adapted(root: Path, tmp_path_factory: pytest.TempPathFactory, tiny: Tokenize
 
 
 @pytest.mark.parametrize(("number", "task"), [(0, "a.query"), (2, "c")])
-def test_the_adapter_of_a_task_equals_its_authors_arithmetic(
-    number: int, task: str, adapted: Path
-) -> None:
+def test_the_adapter_of_a_task_equals_its_authors_arithmetic(number, task, adapted):
     """Low-rank products of a layer's input, as in the paper, without merging."""
     judge, tensors = (
         make_judge("jina_embeddings_v3", None),
@@ -617,7 +609,7 @@ def test_the_adapter_of_a_task_equals_its_authors_arithmetic(
     assert "of the task" in checkpoint.notes[0] and "task adapters" in base.notes[0]
 
 
-def test_an_adapter_is_merged_by_convert_with_its_prompt(adapted: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_merged_by_convert_with_its_prompt(adapted, tmp_path):
     facts = filbert.convert(adapted, tmp_path / "merged", to="huggingface", adapter="a.query")
     assert facts["adapter"] == "a.query"
     merged, again = (
@@ -649,15 +641,13 @@ def test_an_adapter_is_merged_by_convert_with_its_prompt(adapted: Path, tmp_path
         ("nomic_bert", {"rotary_emb_interleaved": True}, "rotary_emb_interleaved is True"),
     ],
 )
-def test_what_a_family_cannot_express_is_refused_by_its_key(
-    family: str, changes: dict[str, Any], says: str, root: Path, tmp_path: Path
-) -> None:
+def test_what_a_family_cannot_express_is_refused_by_its_key(family, changes, says, root, tmp_path):
     _, folder = judge_and_folder(family, None, root)
     with pytest.raises(FormatError, match=says):
         huggingface.read(rewritten(folder, tmp_path / "p", changes, {}))
 
 
-def test_scaled_positions_of_gte_turn_as_its_authors_code_does(tmp_path: Path) -> None:
+def test_scaled_positions_of_gte_turn_as_its_authors_code_does(tmp_path):
     model = make_judge("gte", None)
     model.save_pretrained(tmp_path / "gte")
     ntk = {"model_type": "new", "rope_theta": 300.0, "rope_scaling": {"type": "ntk", "factor": 2.0}}
@@ -702,7 +692,7 @@ def neobert(tensors: dict[str, torch.Tensor], ids: torch.Tensor, heads: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "sequence"])
-def test_neobert_equals_its_authors_arithmetic(kind: str, tmp_path: Path) -> None:
+def test_neobert_equals_its_authors_arithmetic(kind, tmp_path):
     raw = {
         "model_type": "neobert",
         "hidden_size": 24,
@@ -797,7 +787,7 @@ def jina(tensors: dict[str, torch.Tensor], ids: torch.Tensor, heads: int) -> tor
     return x
 
 
-def test_jina_v2_equals_its_authors_arithmetic(tmp_path: Path) -> None:
+def test_jina_v2_equals_its_authors_arithmetic(tmp_path):
     raw = {
         "model_type": "bert",
         "architectures": ["JinaBertForSequenceClassification"],
@@ -863,9 +853,7 @@ def test_jina_v2_equals_its_authors_arithmetic(tmp_path: Path) -> None:
     assert huggingface.read(tmp_path / "again").config == checkpoint.config
 
 
-def test_the_masked_lm_head_of_deberta_v3_is_read_under_its_own_names(
-    root: Path, tmp_path: Path
-) -> None:
+def test_the_masked_lm_head_of_deberta_v3_is_read_under_its_own_names(root, tmp_path):
     model = make_judge("deberta-v2", "masked_lm", legacy=False)
     model.save_pretrained(tmp_path)
     assert "lm_predictions.lm_head.bias" in load_file(tmp_path / "model.safetensors")
@@ -874,7 +862,7 @@ def test_the_masked_lm_head_of_deberta_v3_is_read_under_its_own_names(
     assert difference(found, judged(model, "masked_lm", batch)) < TOLERANCE
 
 
-def test_a_deberta_that_computes_something_else_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_deberta_that_computes_something_else_is_refused(root, tmp_path):
     _, folder = judge_and_folder("deberta-v2", None, root)
     odd = {"conv_kernel_size": 3, "share_att_key": False, "pos_att_type": "c2p"}
     for key, value in odd.items():
@@ -883,7 +871,7 @@ def test_a_deberta_that_computes_something_else_is_refused(root: Path, tmp_path:
             huggingface.read(place)
 
 
-def test_the_decoder_of_a_t5_is_left_out(tmp_path: Path) -> None:
+def test_the_decoder_of_a_t5_is_left_out(tmp_path):
     make, values = CONFIGS["t5_gated"]
     model = shaken(transformers.T5ForConditionalGeneration(make(**values)))
     model.save_pretrained(tmp_path)
@@ -895,7 +883,7 @@ def test_the_decoder_of_a_t5_is_left_out(tmp_path: Path) -> None:
     assert difference(given(checkpoint.build(), packed(batch)), [wanted]) < TOLERANCE
 
 
-def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path: Path) -> None:
+def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path):
     for family, suffix in (
         ("gpt2", "LMHeadModel"),
         ("qwen3", "ForCausalLM"),
@@ -913,7 +901,7 @@ def test_models_that_predict_the_next_token_are_read_without_that_head(tmp_path:
 
 
 @pytest.mark.parametrize("family", ["deberta-v2", "xlnet"])
-def test_models_compute_in_bf16_and_int8_and_in_float32_after_it(family: str, root: Path) -> None:
+def test_models_compute_in_bf16_and_int8_and_in_float32_after_it(family, root):
     """Vectors of distances are kept between batches."""
     model, folder = judge_and_folder(family, None, root)
     batch = batch_of(family)
@@ -928,7 +916,7 @@ def test_models_compute_in_bf16_and_int8_and_in_float32_after_it(family: str, ro
     assert difference(given(ours, packed(batch)), wanted) < TOLERANCE
 
 
-def test_a_long_text_of_xlnet_equals_transformers(root: Path) -> None:
+def test_a_long_text_of_xlnet_equals_transformers(root):
     """On a CPU it has another product of its own, without a gradient."""
     model, folder = judge_and_folder("xlnet", "sequence", root)
     batch = padded((230, 3), VOCAB, types=3)

@@ -97,9 +97,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
-def test_ids_and_scores_equal_the_fill_mask_pipeline(
-    name: str, shared_data: Path, root: Path
-) -> None:
+def test_ids_and_scores_equal_the_fill_mask_pipeline(name, shared_data, root):
     judge, ours = judge_and_ours(name, shared_data / "tokenizers", root)
     answers = ours.fill(TEXTS, top=7)
     for text, answer in zip(TEXTS, answers, strict=True):
@@ -118,9 +116,7 @@ def test_ids_and_scores_equal_the_fill_mask_pipeline(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
-def test_a_candidate_reads_as_the_pipeline_writes_it_but_for_the_marks(
-    name: str, shared_data: Path, root: Path
-) -> None:
+def test_a_candidate_reads_as_the_pipeline_writes_it_but_for_the_marks(name, shared_data, root):
     judge, ours = judge_and_ours(name, shared_data / "tokenizers", root)
     text = "the [MASK] was"
     (found,) = ours.fill(text, top=40)["candidates"]
@@ -130,7 +126,7 @@ def test_a_candidate_reads_as_the_pipeline_writes_it_but_for_the_marks(
     assert not any(c["token"].startswith(("##", "Ġ", "▁")) for c in found)
 
 
-def test_a_judge_with_one_weight_changed_disagrees(shared_data: Path, root: Path) -> None:
+def test_a_judge_with_one_weight_changed_disagrees(shared_data, root):
     """The control: the comparison above sees a wrong bias of the head."""
     _, ours = judge_and_ours("bert", shared_data / "tokenizers", root)
     before = json.dumps(ours.fill(TEXTS[0])["candidates"])

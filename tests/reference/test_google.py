@@ -161,9 +161,7 @@ def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
 
 
 @every_case
-def test_what_google_published_computes_what_transformers_does(
-    family: str, kind: str | None, vocab: Path, tmp_path: Path
-) -> None:
+def test_what_google_published_computes_what_transformers_does(family, kind, vocab, tmp_path):
     model = make_judge(family, kind)
     checkpoint = google.read(google_folder(model, family, kind, vocab, tmp_path))
     assert (checkpoint.family, checkpoint.head) == (family, kind)
@@ -171,9 +169,7 @@ def test_what_google_published_computes_what_transformers_does(
 
 
 @every_case
-def test_what_filbert_writes_are_googles_variables_bit_for_bit(
-    family: str, kind: str | None, vocab: Path, tmp_path: Path
-) -> None:
+def test_what_filbert_writes_are_googles_variables_bit_for_bit(family, kind, vocab, tmp_path):
     model = make_judge(family, kind)
     model.save_pretrained(tmp_path / "hf")
     checkpoint = huggingface.read(tmp_path / "hf")
@@ -192,8 +188,8 @@ def test_what_filbert_writes_are_googles_variables_bit_for_bit(
     [("bert", "gelu_new", "gelu_new"), ("albert", "gelu", "gelu_python")],
 )
 def test_the_form_of_gelu_makes_a_difference_and_can_be_chosen(
-    family: str, theirs: str, name: str, vocab: Path, tmp_path: Path
-) -> None:
+    family, theirs, name, vocab, tmp_path
+):
     model = make_judge(family, "masked_lm", hidden_act=theirs)
     prefix = google_folder(model, family, "masked_lm", vocab, tmp_path)
     usual = read_checkpoint(prefix).build()
@@ -207,7 +203,7 @@ def test_the_form_of_gelu_makes_a_difference_and_can_be_chosen(
 # A real model.
 
 
-def test_minilm_goes_to_google_and_back_bit_for_bit(tmp_path: Path) -> None:
+def test_minilm_goes_to_google_and_back_bit_for_bit(tmp_path):
     folder = find_model("minilm")
     original, tokenizer = read_checkpoint(folder), read_tokenizer(folder)
     google.write(original, tokenizer, tmp_path / "google")
@@ -287,9 +283,7 @@ def tensorflow(tmp_path: Path) -> Any:
     ("family", "kind"),
     [("bert", "pretraining"), ("albert", "pretraining"), ("electra", "discriminator")],
 )
-def test_tensorflow_reads_what_filbert_writes(
-    family: str, kind: str, vocab: Path, tmp_path: Path, tensorflow: Any
-) -> None:
+def test_tensorflow_reads_what_filbert_writes(family, kind, vocab, tmp_path, tensorflow):
     model = make_judge(family, kind)
     model.save_pretrained(tmp_path / "hf")
     google.write(huggingface.read(tmp_path / "hf"), Tokenizer.load(vocab), tmp_path / "google")
@@ -303,8 +297,8 @@ def test_tensorflow_reads_what_filbert_writes(
     [("bert", "pretraining"), ("albert", "pretraining"), ("electra", "discriminator")],
 )
 def test_filbert_reads_what_tensorflow_writes_of_a_training_run(
-    family: str, kind: str, vocab: Path, tmp_path: Path, tensorflow: Any
-) -> None:
+    family, kind, vocab, tmp_path, tensorflow
+):
     model = make_judge(family, kind)
     prefix = google_folder(model, family, kind, vocab, tmp_path)
     values = variables(model, family, kind)

@@ -36,7 +36,7 @@ def folder(published_minilm: Path) -> Path:
     return published_minilm
 
 
-def test_the_built_in_vectors_are_near_the_published_ones(folder: Path) -> None:
+def test_the_built_in_vectors_are_near_the_published_ones(folder):
     stored, published = (np.asarray(filbert.load(m).embed(TEXTS)) for m in ("minilm", folder))
     # 8 bits with a scale a row: 0.947 to 0.988 here, and 0.967 or more in STS-B.
     assert ((stored * published).sum(1) > 0.94).all()
@@ -55,9 +55,7 @@ def hidden(folder: Path, ids: list[list[int]]) -> tuple[torch.Tensor, ...]:
         return split(model(batch), batch)
 
 
-def test_the_last_hidden_state_equals_transformers(
-    folder: Path, ids: list[list[int]], hidden: tuple[torch.Tensor, ...]
-) -> None:
+def test_the_last_hidden_state_equals_transformers(folder, ids, hidden):
     judge = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     for row, found in zip(ids, hidden, strict=True):
         with torch.no_grad():
@@ -65,9 +63,7 @@ def test_the_last_hidden_state_equals_transformers(
         assert float((found - wanted).abs().max()) < TOLERANCE
 
 
-def test_sentence_vectors_equal_sentence_transformers(
-    folder: Path, hidden: tuple[torch.Tensor, ...]
-) -> None:
+def test_sentence_vectors_equal_sentence_transformers(folder, hidden):
     judge = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     wanted = judge.encode(TEXTS, batch_size=2, show_progress_bar=False)
     means = torch.stack([rows.mean(0) for rows in hidden])
@@ -75,7 +71,7 @@ def test_sentence_vectors_equal_sentence_transformers(
     assert float(np.abs(found - wanted).max()) < TOLERANCE
 
 
-def test_what_filbert_writes_of_it_transformers_loads_whole(folder: Path, tmp_path: Path) -> None:
+def test_what_filbert_writes_of_it_transformers_loads_whole(folder, tmp_path):
     huggingface.write(huggingface.read(folder), tmp_path)
     judges = [
         transformers.AutoModel.from_pretrained(place, output_loading_info=True)

@@ -120,9 +120,7 @@ def batch_for(config: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", list(FOLDERS))
-def test_a_folder_as_it_was_published_gives_what_transformers_gives(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_folder_as_it_was_published_gives_what_transformers_gives(name, tmp_path):
     folder = FOLDERS[name]
     judge = judge_of(folder)
     put(folder, judge, tmp_path)

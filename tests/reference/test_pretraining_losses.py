@@ -186,8 +186,8 @@ def as_saved(checkpoint: Checkpoint, tensors: dict[str, Tensor], folder: Path) -
 @pytest.mark.parametrize("max_tokens", [10_000, 60, 1])
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_gradient_of_a_step_are_those_of_transformers_however_it_is_cut(
-    name: str, max_tokens: int, corpus: Corpus, tiny: Tokenizer, tmp_path: Path
-) -> None:
+    name, max_tokens, corpus, tiny, tmp_path
+):
     case = CASES[name]
     loader = PretrainLoader(
         corpus, tiny, case.options, batch_size=24, max_tokens=max_tokens, seed=2
@@ -210,9 +210,7 @@ def test_loss_and_gradient_of_a_step_are_those_of_transformers_however_it_is_cut
     agree(as_saved(checkpoint, mine, tmp_path / "gradient"), theirs)
 
 
-def test_a_step_with_nothing_to_guess_has_a_loss_of_zero_and_no_gradient(
-    corpus: Corpus, tiny: Tokenizer
-) -> None:
+def test_a_step_with_nothing_to_guess_has_a_loss_of_zero_and_no_gradient(corpus, tiny):
     case = CASES["bert, words"]
     loader = PretrainLoader(corpus, tiny, case.options, batch_size=40, max_tokens=60, seed=2)
     empty = [e for (e,) in loader.rows_of(0) if not len(e.target.labels)]
@@ -224,12 +222,12 @@ def test_a_step_with_nothing_to_guess_has_a_loss_of_zero_and_no_gradient(
 
 @pytest.mark.parametrize("max_tokens", [10_000, 60])
 def test_replaced_tokens_have_the_loss_and_gradient_of_transformers_two_models(
-    max_tokens: int,
-    corpus: Corpus,
-    tiny: Tokenizer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    max_tokens,
+    corpus,
+    tiny,
+    tmp_path,
+    monkeypatch,
+):
     # A sample that does not hang on the order of rows.
     monkeypatch.setattr(filbert.model.replaced, "sample", lambda logits: logits.argmax(-1))
     options = ObjectiveOptions(max_length=24, mask_style="electra")
@@ -270,9 +268,7 @@ def test_replaced_tokens_have_the_loss_and_gradient_of_transformers_two_models(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_held_out_figures_are_those_of_transformers_at_the_same_masks(
-    name: str, corpus: Corpus, tiny: Tokenizer, tmp_path: Path
-) -> None:
+def test_held_out_figures_are_those_of_transformers_at_the_same_masks(name, corpus, tiny, tmp_path):
     case = CASES[name]
     examples = fixed_examples(corpus, tiny, case.options, limit=30)
     checkpoint = drawn(case, tiny)

@@ -76,9 +76,7 @@ def shaken(checkpoint: Checkpoint) -> Checkpoint:
 
 
 @pytest.mark.parametrize(("family", "head", "name"), CASES)
-def test_a_new_model_gives_the_same_logits_in_transformers(
-    family: str, head: str, name: str, tmp_path: Path
-) -> None:
+def test_a_new_model_gives_the_same_logits_in_transformers(family, head, name, tmp_path):
     torch.manual_seed(0)
     agree(fresh_checkpoint(family, vocab_size=30, head=head, **SMALL), tmp_path / "as drawn", name)
     checkpoint = fresh_checkpoint(family, vocab_size=30, head=head, pad_id=2, **SMALL)
@@ -94,9 +92,7 @@ def test_a_new_model_gives_the_same_logits_in_transformers(
         ("electra", "discriminator", "ElectraForPreTraining"),
     ],
 )
-def test_a_family_without_a_wish_has_the_parameters_of_transformers_defaults(
-    family: str, head: str, name: str
-) -> None:
+def test_a_family_without_a_wish_has_the_parameters_of_transformers_defaults(family, head, name):
     """These configuration classes have the base (ELECTRA: small) model as their defaults."""
     sizes = {"roberta": {"max_position_embeddings": 514, "type_vocab_size": 1, "vocab_size": 50265}}
     make = getattr(transformers, name)
@@ -116,15 +112,13 @@ def test_a_family_without_a_wish_has_the_parameters_of_transformers_defaults(
         ("electra", "masked_lm", "discriminator", "ElectraForPreTraining"),
     ],
 )
-def test_a_continued_model_gives_the_same_logits(
-    family: str, before: str, after: str, name: str, tmp_path: Path
-) -> None:
+def test_a_continued_model_gives_the_same_logits(family, before, after, name, tmp_path):
     torch.manual_seed(0)
     old = shaken(fresh_checkpoint(family, vocab_size=30, head=before, **SMALL))
     agree(for_pretraining(old, after), tmp_path, name)
 
 
-def test_generator_and_discriminator_give_the_same_logits(tmp_path: Path) -> None:
+def test_generator_and_discriminator_give_the_same_logits(tmp_path):
     torch.manual_seed(0)
     checkpoint = fresh_checkpoint(
         "electra", vocab_size=30, head="discriminator", embedding_size=16, pad_id=0, **SMALL

@@ -120,8 +120,8 @@ MODULES = {
 
 @pytest.mark.parametrize("name", list(MODULES))
 def test_a_folder_of_sentence_transformers_gives_its_vectors_here_and_once_converted(
-    name: str, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    name, tiny_model, tmp_path, capsys
+):
     published(tiny_model, tmp_path / "in", *MODULES[name]())
     wanted = encode(tmp_path / "in")
     predictor = Predictor.load(tmp_path / "in")
@@ -143,8 +143,8 @@ def test_a_folder_of_sentence_transformers_gives_its_vectors_here_and_once_conve
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean_sqrt_len", "cls+mean", "max+cls"])
 def test_sentence_transformers_loads_our_folder_and_gives_the_same_vectors(
-    tmp_path: Path, tiny_model: Path, pooling: str, normalize: bool
-) -> None:
+    tmp_path, tiny_model, pooling, normalize
+):
     folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
     write_sentence_vectors(folder, SentenceVectors(pooling, normalize, max_length=9), 32)
     predictor = Predictor.load(folder)
@@ -154,7 +154,7 @@ def test_sentence_transformers_loads_our_folder_and_gives_the_same_vectors(
     assert difference(predictor.embed(TEXTS), encode(folder)) < TOLERANCE
 
 
-def test_the_default_prompt_stands_before_every_text(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_default_prompt_stands_before_every_text(tiny_model, tmp_path):
     prompts = {"query": "see the film : ", "passage": "a play : "}
     folder = tmp_path / "in"
     published(tiny_model, folder, Pooling(32, "mean"), prompts=prompts, default_prompt_name="query")
@@ -167,8 +167,8 @@ def test_the_default_prompt_stands_before_every_text(tiny_model: Path, tmp_path:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weightedmean", "lasttoken"])
 def test_a_prompt_is_chosen_by_name_and_can_be_left_out_of_the_pooling(
-    tiny_model: Path, tmp_path: Path, pooling: Any
-) -> None:
+    tiny_model, tmp_path, pooling
+):
     prompts = {"query": "see the film : ", "passage": "a play : "}
     folder = tmp_path / "in"
     model = published(
@@ -191,9 +191,7 @@ def test_a_prompt_is_chosen_by_name_and_can_be_left_out_of_the_pooling(
 
 
 @pytest.mark.parametrize("modules", ["mean", "as LaBSE"])
-def test_vectors_are_cut_before_they_get_unit_length(
-    tiny_model: Path, tmp_path: Path, modules: str
-) -> None:
+def test_vectors_are_cut_before_they_get_unit_length(tiny_model, tmp_path, modules):
     model = published(tiny_model, tmp_path / "in", *MODULES[modules](), truncate_dim=20)
     unit = modules == "as LaBSE"
     predictor = Predictor.load(tmp_path / "in")
@@ -219,9 +217,7 @@ def static(tiny_model: Path, width: int = 32) -> StaticEmbedding:
 
 
 @pytest.mark.parametrize("layout", ["now", "subfolder", "model2vec"])
-def test_a_table_of_word_vectors_embeds_and_is_written_again(
-    tiny_model: Path, tmp_path: Path, layout: str
-) -> None:
+def test_a_table_of_word_vectors_embeds_and_is_written_again(tiny_model, tmp_path, layout):
     folder = tmp_path / "in"
     modules = [static(tiny_model), dense(32, 8, torch.nn.Tanh()), Normalize()]
     wanted = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
@@ -248,9 +244,7 @@ def test_a_table_of_word_vectors_embeds_and_is_written_again(
     assert np.array_equal(Predictor.load(tmp_path / "out").embed(texts), predictor.embed(texts))
 
 
-def test_a_table_of_word_vectors_that_was_trained_here_loads_there(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_table_of_word_vectors_that_was_trained_here_loads_there(tiny_model, tmp_path):
     model = sentence_transformers.SentenceTransformer(modules=[static(tiny_model)], device="cpu")
     model.save(str(tmp_path / "in"), create_model_card=False)
     rows = [{"text": f"the film {word}", "text_pair": word} for word in ("good", "bad", "great")]
@@ -259,9 +253,7 @@ def test_a_table_of_word_vectors_that_was_trained_here_loads_there(
     assert difference(run.model.embed(TEXTS), encode(tmp_path / "run/model")) < TOLERANCE
 
 
-def test_a_router_reads_each_text_by_the_route_of_its_prompt(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_router_reads_each_text_by_the_route_of_its_prompt(tiny_model, tmp_path):
     router = Router.for_query_document(
         query_modules=[static(tiny_model)],
         document_modules=[Transformer(str(tiny_model)), Pooling(32, "cls")],
@@ -283,8 +275,8 @@ def test_a_router_reads_each_text_by_the_route_of_its_prompt(
 
 
 def test_models_of_other_vectors_are_read_as_dense_encoders_with_a_note(
-    tiny_model: Path, masked_lm: Path, tmp_path: Path
-) -> None:
+    tiny_model, masked_lm, tmp_path
+):
     splade = Transformer(str(masked_lm), transformer_task="fill-mask")
     sparse = SparseEncoder(modules=[splade, SpladePooling()], device="cpu")
     sparse.save(str(tmp_path / "splade"), create_model_card=False)
@@ -303,8 +295,8 @@ def test_models_of_other_vectors_are_read_as_dense_encoders_with_a_note(
 
 
 def test_texts_are_lower_cased_where_the_folder_says_so_and_the_tokenizer_does_not(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+    tiny_model, tmp_path
+):
     folder = tmp_path / "in"
     published(tiny_model, folder, Pooling(32, "mean"))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -326,8 +318,8 @@ def test_texts_are_lower_cased_where_the_folder_says_so_and_the_tokenizer_does_n
 
 
 def test_the_oldest_folders_with_the_encoder_one_folder_below_are_read(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tiny_model, tmp_path, capsys
+):
     folder = tmp_path / "in"
     published(tiny_model, folder, Pooling(32, "mean"))
     wanted = encode(folder)
@@ -344,9 +336,7 @@ def test_the_oldest_folders_with_the_encoder_one_folder_below_are_read(
     assert difference(encode(tmp_path / "out"), wanted) < TOLERANCE
 
 
-def test_other_layers_beside_a_dense_one_have_to_be_asked_for_with_a_pooling(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_other_layers_beside_a_dense_one_have_to_be_asked_for_with_a_pooling(tiny_model, tmp_path):
     published(tiny_model, tmp_path / "in", *MODULES["dense, relu"]())
     predictor = Predictor.load(tmp_path / "in")
     with pytest.raises(ConfigError, match="last layer alone"):

@@ -55,9 +55,7 @@ def wnut(shared_data: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 1.0])
-def test_on_real_tags_with_errors_all_figures_are_those_of_seqeval(
-    wnut: list[list[str]], share: float
-):
+def test_on_real_tags_with_errors_all_figures_are_those_of_seqeval(wnut, share):
     known = sorted({tag for tags in wnut for tag in tags})
     draw = random.Random(int(share * 100))
     for _ in range(2):
@@ -68,7 +66,7 @@ def test_on_real_tags_with_errors_all_figures_are_those_of_seqeval(
 
 
 @pytest.mark.parametrize("prefixes", ["BI", "BIES", "I"])
-def test_on_tags_without_sense_all_figures_are_those_of_seqeval(prefixes: str):
+def test_on_tags_without_sense_all_figures_are_those_of_seqeval(prefixes):
     draw = random.Random(len(prefixes))
     known = ["O", "O", *(f"{p}-{kind}" for p in prefixes for kind in ("x", "y-z"))]
     for _ in range(150):

@@ -1,7 +1,5 @@
 """Smaller models in transformers: those that its classes can express compute the same there."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

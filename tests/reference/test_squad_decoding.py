@@ -92,9 +92,7 @@ def slowly(task: SpanQA, windows: list[Example], outputs: list[torch.Tensor]) ->
 
 
 @pytest.mark.parametrize("unanswerable", [False, True])
-def test_answers_equal_those_of_the_slow_procedure(
-    rows: list[Row], tokenizer: Tokenizer, unanswerable: bool
-) -> None:
+def test_answers_equal_those_of_the_slow_procedure(rows, tokenizer, unanswerable):
     task = SpanQA(stride=48, has_unanswerable=unanswerable, null_threshold=-13.0, n_best=8)
     some = rows[::200]
     examples = task.examples(some, tokenizer, max_length=128, with_targets=False)
@@ -120,9 +118,7 @@ def test_answers_equal_those_of_the_slow_procedure(
     assert given["text"] and bool(given[""]) == unanswerable
 
 
-def test_every_answer_that_tokens_can_spell_is_recovered_from_its_own_target(
-    rows: list[Row], tokenizer: Tokenizer
-) -> None:
+def test_every_answer_that_tokens_can_spell_is_recovered_from_its_own_target(rows, tokenizer):
     task = SpanQA()
     some = rows[::30]
     examples = task.examples(some, tokenizer, max_length=384, with_targets=True)

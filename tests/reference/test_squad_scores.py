@@ -31,7 +31,7 @@ def folder(shared_data: Path) -> Path:
     return shared_data / "squad"
 
 
-def test_the_scores_of_version_1_are_those_published(folder: Path) -> None:
+def test_the_scores_of_version_1_are_those_published(folder):
     wanted = json.loads((folder / "expected_scores.json").read_text())["pred-v1.1-logreg"]
     gold = gold_of(folder, "dev-v1.1.json.gz")
     figures = metrics_by_id(gold, answers_of(folder, "pred-v1.1-logreg.json.gz"))
@@ -39,7 +39,7 @@ def test_the_scores_of_version_1_are_those_published(folder: Path) -> None:
     assert figures == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_scores_of_version_2_are_those_of_the_official_script(folder: Path) -> None:
+def test_the_scores_of_version_2_are_those_of_the_official_script(folder):
     wanted = json.loads((folder / "expected_scores.json").read_text())["pred-v2.0-nlnet"]
     gold = gold_of(folder, "dev-v2.0.json.gz")
     figures = metrics_by_id(gold, answers_of(folder, "pred-v2.0-nlnet.json.gz"))
@@ -64,7 +64,7 @@ WITH_SCORES = {
 }
 
 
-def test_the_best_thresholds_are_those_of_the_official_script(folder: Path) -> None:
+def test_the_best_thresholds_are_those_of_the_official_script(folder):
     gold = gold_of(folder, "dev-v2.0.json.gz")
     answers = answers_of(folder, "pred-v2.0-nlnet.json.gz")
     figures = metrics_by_id(gold, answers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,8 +54,8 @@ CASES = [(auto, *case) for auto, cases in TASKS.items() for case in cases]
 @pytest.mark.parametrize(("auto", "head", "problem"), CASES)
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_a_task_class_keeps_its_labels_and_its_problem_there_and_back(
-    family: str, auto: str, head: str, problem: str | None, tmp_path: Path
-) -> None:
+    family, auto, head, problem, tmp_path
+):
     labels = {0: "LABEL_0"} if problem == "regression" else LABELS
     settings = FAMILIES[family] | ({"problem_type": problem} if problem else {})
     if head in ("sequence", "tokens"):

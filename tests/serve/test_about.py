@@ -1,7 +1,5 @@
 """GET /info, the prompts of a model, and what happens when the server itself is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from filbert import __version__

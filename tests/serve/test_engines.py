@@ -26,17 +26,15 @@ def engines(predictors: dict[str, Predictor], *names: str) -> Engines:
         ("masks", "fill"),
     ],
 )
-def test_a_model_can_do_what_its_head_is_for_and_what_every_encoder_can(
-    predictors: dict[str, Predictor], name: str, foremost: str
-) -> None:
+def test_a_model_can_do_what_its_head_is_for_and_what_every_encoder_can(predictors, name, foremost):
     can = Engine(name, predictors[name]).can
     assert can[0] == foremost
     assert set(can) == {foremost, "embed", "similarity", "tokenize", "attention"}
 
 
 def test_a_model_is_found_by_its_name_or_else_the_one_that_is_made_for_it(
-    predictors: dict[str, Predictor],
-) -> None:
+    predictors,
+):
     loaded = engines(predictors, "classes", "masks", "vectors", "words", "kinds")
     assert list(loaded) == ["classes", "masks", "vectors", "words", "kinds"]
     assert loaded.find("words", "embed").name == "words"
@@ -47,8 +45,8 @@ def test_a_model_is_found_by_its_name_or_else_the_one_that_is_made_for_it(
 
 
 def test_a_model_that_is_not_loaded_or_cannot_do_it_is_refused_in_a_sentence(
-    predictors: dict[str, Predictor],
-) -> None:
+    predictors,
+):
     loaded = engines(predictors, "classes", "masks")
     with pytest.raises(Refusal, match=r"no model 'other'\. Loaded: classes, masks\."):
         loaded.find("other", "embed")

@@ -1,7 +1,5 @@
 """OpenAI's API, tested with OpenAI's own Python client, and POST /encode of bert-as-service."""
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The OpenAPI document tells the truth: schemathesis makes requests of it, right and wrong ones."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -1,7 +1,5 @@
 """Our own routes, over a real server."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -39,7 +39,7 @@ def names(queue: Queue[Item]) -> list[str]:
     return [item.name for item in taken[0]]
 
 
-def test_short_and_long_share_a_batch_up_to_its_tokens() -> None:
+def test_short_and_long_share_a_batch_up_to_its_tokens():
     queue, _ = filled([5, 60, 5], [10, 1])
     assert sorted(names(queue)) == ["a0", "a1", "b0", "b1"]
     assert queue.size == (1, 5)
@@ -47,19 +47,19 @@ def test_short_and_long_share_a_batch_up_to_its_tokens() -> None:
     assert queue.size == (0, 0)
 
 
-def test_a_small_request_is_in_the_next_batch_however_much_came_before() -> None:
+def test_a_small_request_is_in_the_next_batch_however_much_came_before():
     queue, _ = filled([10] * 1000, [10] * 1000, [3])
     assert "c0" in names(queue)
 
 
-def test_a_sequence_longer_than_a_batch_goes_alone_and_is_not_passed_over() -> None:
+def test_a_sequence_longer_than_a_batch_goes_alone_and_is_not_passed_over():
     queue, _ = filled([200, 1], [70, 70])
     taken = [names(queue) for _ in range(4)]
     assert ["a0"] in taken
     assert sorted(sum(taken, [])) == ["a0", "a1", "b0", "b1"]
 
 
-def test_what_a_request_still_has_can_be_taken_back() -> None:
+def test_what_a_request_still_has_can_be_taken_back():
     queue, lanes = filled([10] * 3, [10])
     assert queue.drop(lanes[0]) == 3
     assert queue.size == (1, 10)
@@ -67,7 +67,7 @@ def test_what_a_request_still_has_can_be_taken_back() -> None:
     assert queue.drop(lanes[0]) == queue.drop(lanes[1]) == 0
 
 
-def test_a_closed_queue_gives_back_what_waits_and_lets_nothing_in() -> None:
+def test_a_closed_queue_gives_back_what_waits_and_lets_nothing_in():
     queue, lanes = filled([10] * 3)
     assert [item.name for item in queue.close()] == ["a0", "a1", "a2"]
     assert queue.take() is None
@@ -75,7 +75,7 @@ def test_a_closed_queue_gives_back_what_waits_and_lets_nothing_in() -> None:
     assert queue.size == (0, 0)
 
 
-def test_a_client_alone_never_waits_for_company() -> None:
+def test_a_client_alone_never_waits_for_company():
     queue, lanes = filled([10], wait=1e6)
     assert names(queue) == ["a0"]
     queue.put([Item(lanes[0], 10, "again")])
@@ -105,7 +105,7 @@ def waits(thread: Thread) -> bool:
     return thread.is_alive()
 
 
-def test_clients_that_shared_a_batch_wait_for_each_other_in_the_next(clock: Clock) -> None:
+def test_clients_that_shared_a_batch_wait_for_each_other_in_the_next(clock):
     queue, (first, second) = filled([10], [10], wait=1e6)
     assert len(names(queue)) == 2
     clock.now = 4e6  # that batch took its time
@@ -122,9 +122,7 @@ def test_clients_that_shared_a_batch_wait_for_each_other_in_the_next(clock: Cloc
 @pytest.mark.parametrize(
     ("wait", "busy"), [(0.5, 4e6), (1e6, 2.0)], ids=["max_wait", "a quarter of the batch before"]
 )
-def test_a_sequence_waits_for_company_no_longer_than_it_may(
-    clock: Clock, wait: float, busy: float
-) -> None:
+def test_a_sequence_waits_for_company_no_longer_than_it_may(clock, wait, busy):
     queue, (first, _) = filled([10], [10], wait=wait)
     names(queue)
     clock.now = busy - 0.5
@@ -135,7 +133,7 @@ def test_a_sequence_waits_for_company_no_longer_than_it_may(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30), min_size=1, max_size=6))
-def test_everything_comes_out_once_in_order_and_in_fair_turns(requests: list[list[int]]) -> None:
+def test_everything_comes_out_once_in_order_and_in_fair_turns(requests):
     queue, lanes = filled(*requests)
     served = [0] * len(lanes)
     order: list[list[int]] = [[] for _ in lanes]

@@ -1,7 +1,5 @@
 """The routes of text-embeddings-inference, over a real server."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a student loses by its teacher's answers, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -53,18 +53,18 @@ def answered(task: SpanQA, example: Example, starts: Any, ends: Any) -> Predicti
 # Targets
 
 
-def test_the_target_is_the_places_of_the_answers_tokens(tiny: Tokenizer) -> None:
+def test_the_target_is_the_places_of_the_answers_tokens(tiny):
     (example,) = made(SpanQA(), tiny, question(("good and", 13)))
     assert example.target == (6, 7)
     assert tiny.tokens(example.input_ids[6:8]) == ["good", "and"]
 
 
-def test_of_several_answers_the_first_is_learnt(tiny: Tokenizer) -> None:
+def test_of_several_answers_the_first_is_learnt(tiny):
     (example,) = made(SpanQA(), tiny, question(("play", 26), ("film", 4)))
     assert example.target == (9, 9)
 
 
-def test_the_span_is_as_tight_as_tokens_allow(tiny: Tokenizer) -> None:
+def test_the_span_is_as_tight_as_tokens_allow(tiny):
     # Spaces around the answer are no part of it; half a word takes its piece, not the word.
     (example,) = made(SpanQA(), tiny, question((" good ", 12)))
     assert example.target == (6, 6)
@@ -72,12 +72,12 @@ def test_the_span_is_as_tight_as_tokens_allow(tiny: Tokenizer) -> None:
     assert example.target == (4, 4) and len(example.input_ids) == 7
 
 
-def test_a_question_without_answer_points_at_the_first_token(tiny: Tokenizer) -> None:
+def test_a_question_without_answer_points_at_the_first_token(tiny):
     (example,) = made(SpanQA(), tiny, question())
     assert example.target == (0, 0)
 
 
-def test_offsets_count_characters_whatever_their_bytes(tiny: Tokenizer) -> None:
+def test_offsets_count_characters_whatever_their_bytes(tiny):
     context = "\U0001f600\U0001f600 é\u0301 the good film"
     (example,) = made(SpanQA(), tiny, question(("good", 10), context=context))
     start, end = example.target
@@ -87,8 +87,8 @@ def test_offsets_count_characters_whatever_their_bytes(tiny: Tokenizer) -> None:
 
 
 def test_a_window_that_lacks_a_part_of_the_answer_points_at_the_first_token(
-    tiny: Tokenizer,
-) -> None:
+    tiny,
+):
     # Room for 5 tokens: "the film was good and", then 3 further on "good and the play was", ...
     task = SpanQA(stride=3)
     examples = made(task, tiny, question(("and the", 18)), max_length=9)
@@ -97,25 +97,25 @@ def test_a_window_that_lacks_a_part_of_the_answer_points_at_the_first_token(
     assert [e.source.start for e in examples] == [0, 3, 6]
 
 
-def test_an_answer_that_is_not_at_its_offset_is_never_learnt(tiny: Tokenizer) -> None:
+def test_an_answer_that_is_not_at_its_offset_is_never_learnt(tiny):
     with pytest.raises(InputError, match="questions:1: question q: .*answer_start 12"):
         made(SpanQA(), tiny, question(("good", 12)))
 
 
-def test_a_question_that_leaves_no_room_is_named(tiny: Tokenizer) -> None:
+def test_a_question_that_leaves_no_room_is_named(tiny):
     items = [question(id="a"), question(ask="he " * 9, id="b")]
     with pytest.raises(InputError, match="questions:2: question b: .*--max-question-length"):
         made(SpanQA(), tiny, *items, max_length=12)
 
 
-def test_a_long_question_is_cut_and_the_prediction_says_so(tiny: Tokenizer) -> None:
+def test_a_long_question_is_cut_and_the_prediction_says_so(tiny):
     (example,) = made(SpanQA(max_question_length=2), tiny, question(ask="he he he"))
     found = answered(SpanQA(), example, {4: 1.0}, {4: 1.0})
     assert found["truncated"] and found["num_tokens"] == 3 + 3 + 10
     assert len(example.input_ids) == 15
 
 
-def test_windows_lose_nothing_and_num_tokens_counts_the_whole_context(tiny: Tokenizer) -> None:
+def test_windows_lose_nothing_and_num_tokens_counts_the_whole_context(tiny):
     examples = made(SpanQA(stride=3), tiny, question(), max_length=9)
     outputs = [scores(e, {}, {}) for e in examples]
     (found,) = SpanQA().decode(outputs, examples)
@@ -126,8 +126,8 @@ def test_windows_lose_nothing_and_num_tokens_counts_the_whole_context(tiny: Toke
 
 
 def test_the_loss_is_the_mean_of_two_cross_entropies_over_each_sequences_own_tokens(
-    tiny: Tokenizer,
-) -> None:
+    tiny,
+):
     task = SpanQA()
     items = [question(("good", 13)), question(context="the film"), question(("bad.", 35))]
     examples = made(task, tiny, *items)
@@ -152,7 +152,7 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_over_each_sequences_own_tok
     assert task.count(targets) == 3.0
 
 
-def test_the_loss_of_half_precision_logits_is_summed_in_float32(tiny: Tokenizer) -> None:
+def test_the_loss_of_half_precision_logits_is_summed_in_float32(tiny):
     task = SpanQA()
     targets = task.targets(made(task, tiny, question(("good", 13))))
     loss = task.loss(torch.randn(14, 2).bfloat16(), targets)
@@ -162,14 +162,14 @@ def test_the_loss_of_half_precision_logits_is_summed_in_float32(tiny: Tokenizer)
 # Decoding
 
 
-def test_the_answer_is_cut_from_the_context_as_it_is_written(tiny: Tokenizer) -> None:
+def test_the_answer_is_cut_from_the_context_as_it_is_written(tiny):
     context = "THE  Film was\tgóod"
     (example,) = made(SpanQA(), tiny, question(context=context))
     found = answered(SpanQA(), example, {3: 5.0}, {6: 5.0})
     assert found["answer"] == context and (found["start"], found["end"]) == (0, 18)
 
 
-def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Tokenizer) -> None:
+def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny):
     task = SpanQA(stride=3)
     examples = made(task, tiny, question(), max_length=9)
     # Context token 3 ("good") is in windows 0 (place 6) and 1 (place 3), and belongs to window 0.
@@ -185,7 +185,7 @@ def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Token
 # No answer
 
 
-def test_the_null_score_is_the_least_over_the_windows(tiny: Tokenizer) -> None:
+def test_the_null_score_is_the_least_over_the_windows(tiny):
     task = SpanQA(stride=3, has_unanswerable=True)
     examples = made(task, tiny, question(), max_length=9)
     outputs = [scores(e, {0: null}, {0: null}) for e, null in zip(examples, (3, 1, 2), strict=True)]
@@ -203,23 +203,21 @@ def test_the_null_score_is_the_least_over_the_windows(tiny: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(("threshold", "answer"), [(0.9, ""), (1.0, "film"), (1.1, "film")])
-def test_no_answer_must_win_by_more_than_the_threshold(
-    tiny: Tokenizer, threshold: float, answer: str
-) -> None:
+def test_no_answer_must_win_by_more_than_the_threshold(tiny, threshold, answer):
     task = SpanQA(has_unanswerable=True, null_threshold=threshold)
     (example,) = made(task, tiny, question())
     found = answered(task, example, {0: 2.0, 4: 1.5}, {0: 2.0, 4: 1.5})
     assert found["null_score"] == 1.0 and found["answer"] == answer
 
 
-def test_a_task_that_saw_only_answers_always_gives_one(tiny: Tokenizer) -> None:
+def test_a_task_that_saw_only_answers_always_gives_one(tiny):
     (example,) = made(SpanQA(), tiny, question())
     found = answered(SpanQA(), example, {0: 9.0, 4: 1.0}, {0: 9.0, 4: 1.0})
     assert found["answer"] == "film" and found["null_score"] == 16.0
     assert all(entry["text"] for entry in found["nbest"])
 
 
-def test_the_fitted_threshold_has_the_best_f1(tiny: Tokenizer) -> None:
+def test_the_fitted_threshold_has_the_best_f1(tiny):
     task = SpanQA(has_unanswerable=True)
     items = [question(("film", 4)), question(("film", 4)), question(), question()]
     examples = made(task, tiny, *items)
@@ -242,7 +240,7 @@ def test_the_fitted_threshold_has_the_best_f1(tiny: Tokenizer) -> None:
 # The rest of the protocol
 
 
-def test_a_task_is_stored_and_read_back() -> None:
+def test_a_task_is_stored_and_read_back():
     options = TaskOptions(stride=7, max_question_length=8, max_answer_length=9, n_best=3)
     task = TASK.from_options(options, ColumnNames())
     assert (task.stride, task.max_question_length, task.max_answer_length) == (7, 8, 9)
@@ -254,7 +252,7 @@ def test_a_task_is_stored_and_read_back() -> None:
     assert task_from_dict(SpanQA, json.loads(json.dumps(task_to_dict(fitted)))) == fitted
 
 
-def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> None:
+def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny):
     task = SpanQA(has_unanswerable=True)
     examples = made(task, tiny, question(id="a"), question(id="b"))
     outputs = [scores(e, {4: 5.0}, {4: 5.0}) for e in examples]
@@ -269,7 +267,7 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
     assert json.dumps(files, allow_nan=False)
 
 
-def test_predictions_for_other_questions_are_refused() -> None:
+def test_predictions_for_other_questions_are_refused():
     with pytest.raises(InputError, match="no id is in both"):
         metrics_by_id([GoldAnswers("a", ("x",))], {"b": "x"})
     with pytest.raises(InputError, match="no no-answer score"):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from filbert.model.heads import Model, new_head
 from filbert.tasks.base import TaskOptions, task_class, task_from_dict, task_to_dict
 from filbert.tasks.rows import read_task_rows, row_check, row_labels, row_of_value, row_texts
 from filbert.tasks.tagging import Tagging
-from filbert.text.tokenizer import Tokenizer
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 NAMES = ColumnNames()
@@ -94,17 +92,17 @@ def test_rows_without_any_entity_teach_nothing():
         ({"tokens": ["a", "film"], "id": 3}, "a film"),
     ],
 )
-def test_a_python_value_is_a_text_or_a_list_of_words(item: Any, text: str):
+def test_a_python_value_is_a_text_or_a_list_of_words(item, text):
     assert row_texts(Tagging(), row_of_value(Tagging(), item, 0)) == [text]
 
 
 @pytest.mark.parametrize("item", [3, None, {"id": 3}, ["a", 3]])
-def test_another_python_value_is_refused_with_its_number(item: Any):
+def test_another_python_value_is_refused_with_its_number(item):
     with pytest.raises(InputError, match=r"Item 4|texts:5"):
         row_of_value(Tagging(), item, 4)
 
 
-def test_wnut_has_the_published_entities(shared_data: Path):
+def test_wnut_has_the_published_entities(shared_data):
     found = {}
     for name in ("train", "dev"):
         rows = read_task_rows(Tagging(), shared_data / "wnut17" / f"{name}.conll.gz", NAMES)
@@ -130,7 +128,7 @@ def test_wnut_has_the_published_entities(shared_data: Path):
 # Training
 
 
-def test_only_the_first_token_of_a_word_is_asked_and_every_word_once(tiny: Tokenizer):
+def test_only_the_first_token_of_a_word_is_asked_and_every_word_once(tiny):
     rows = [
         _row(["greatly", "\u200b", "plays"], "B-a O B-b"),
         _row([]),
@@ -151,7 +149,7 @@ def test_only_the_first_token_of_a_word_is_asked_and_every_word_once(tiny: Token
     assert task.loss(logits, targets).item() == pytest.approx(4 * np.log(5), rel=1e-6)
 
 
-def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny: Tokenizer):
+def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny):
     words = ["playing", "the", "film"] * 50
     row = _row(words, " ".join(["B-a", "I-a", "O"] * 50))
     task = Tagging(LABELS)
@@ -168,7 +166,7 @@ def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny:
 # Prediction
 
 
-def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
+def test_entities_lie_where_the_user_put_them(tiny):
     task = Tagging(LABELS)
     text = "The  GREAT, \u200bfílm   was playing!"
     rows = [row_of_value(task, text, 0), row_of_value(task, ["the great", "film", ""], 1)]
@@ -187,7 +185,7 @@ def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
     assert first["num_tokens"] == tiny.encode([text])[0].num_tokens
 
 
-def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
+def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny):
     task = Tagging(("O", "B-a", "I-a"))
     examples = task.examples([_row(["the", "film"])], tiny, max_length=9, with_targets=False)
     logits = torch.tensor([[0.0, 0, 0], [0, 3, 0], [0, 0, 1], [0, 0, 0]])
@@ -196,7 +194,7 @@ def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
     assert found[0]["score"] == pytest.approx(float((sure[1, 1] + sure[2, 2]) / 2), abs=1e-7)
 
 
-def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny: Tokenizer):
+def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny):
     torch.manual_seed(0)
     config = EncoderConfig.of(
         vocab_size=tiny.vocab_size,
@@ -252,7 +250,7 @@ def test_a_prediction_with_too_few_tags_is_refused_with_both_counts():
 # The data doctor
 
 
-def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny: Tokenizer):
+def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny):
     rows = [
         Row(
             {"tokens": ["a", "\u200b", "b"], "tags": ["I-a", "O", "O"], "lines": [3, 4, 5]}, "f", 3

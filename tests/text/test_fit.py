@@ -1,7 +1,5 @@
 """The fit report's figures, computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from filbert.text.learning import Fit, LearnOptions, LongWord, held_out_text, learn, measure_fit

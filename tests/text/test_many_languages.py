@@ -127,9 +127,7 @@ KINDS: dict[str, tuple[dict[str, str], Callable[[Path, list[str], Path], None]]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_ids_of_71_languages_equal_transformers(
-    kind: str, lines: list[str], shared_data: Path, tmp_path: Path
-) -> None:
+def test_the_ids_of_71_languages_equal_transformers(kind, lines, shared_data, tmp_path):
     from transformers import AutoTokenizer
 
     config, make = KINDS[kind]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -100,7 +99,7 @@ def test_texts_are_read_as_google_reads_them(tokenizer, text):
     ("text", "last"),
     [("ΟΔΟΣ", "##ς"), ("ΟΔΟΣ.", "."), ("Σ", "σ"), ("ΑΣ'", "'"), ("ΑΣ'Α", "α"), ("ΑΣΑ", "##α")],
 )
-def test_a_final_sigma_is_one(tmp_path: Path, text, last):
+def test_a_final_sigma_is_one(tmp_path, text, last):
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"αδοσς.'", *(f"##{c}" for c in "αδοσς")]
     (tmp_path / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path, as_google=True)

@@ -1,7 +1,5 @@
 """Token ids in place of a text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

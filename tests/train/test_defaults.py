@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from filbert.train.defaults import default_lines, evaluation_interval, with_defaults

@@ -1,7 +1,5 @@
 """Distillation from labelled rows, end to end with tiny models."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Which teachers and students go together, and which rows they learn from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

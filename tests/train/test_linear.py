@@ -1,7 +1,5 @@
 """Logistic regression on words: fitted, saved, read back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -51,7 +49,7 @@ def train(model: Model, optimizer: torch.optim.Optimizer, steps: range) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["float32", "auto"])
-def test_a_run_resumed_from_a_saved_state_ends_with_the_same_bits(name, precision, tmp_path: Path):
+def test_a_run_resumed_from_a_saved_state_ends_with_the_same_bits(name, precision, tmp_path):
     options = {"optimizer": name, "precision": precision, "layer_decay": 0.8, "weight_decay": 0.1}
     straight = new_model()
     train(straight, new(straight, **options), range(6))

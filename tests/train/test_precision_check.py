@@ -39,7 +39,7 @@ def trained(task: str, place: Path) -> tuple[dict, Path]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_losses_are_those_of_the_folder(task: str, fast: None, tmp_path: Path) -> None:
+def test_the_losses_are_those_of_the_folder(task, fast, tmp_path):
     run, dev = trained(task, tmp_path)
     folder = tmp_path / "run" / "model"
     story = json.loads((folder / "filbert.json").read_text("utf-8"))
@@ -63,7 +63,7 @@ def test_the_losses_are_those_of_the_folder(task: str, fast: None, tmp_path: Pat
         assert said["rows"] == run["data"]["dev"]["rows"] > 10
 
 
-def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path: Path) -> None:
+def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path):
     monkeypatch.setattr(precision, "bf16_gain", lambda: 1.0)
     monkeypatch.setattr(measure, "has_integer_products", lambda: False)
     run, _ = trained("classification", tmp_path)
@@ -103,9 +103,7 @@ def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path: Path)
         "no record",
     ],
 )
-def test_auto_takes_what_keeps_the_answers(
-    record, taken, why, film_run, fast, tmp_path, caplog
-) -> None:
+def test_auto_takes_what_keeps_the_answers(record, taken, why, film_run, fast, tmp_path, caplog):
     folder = shutil.copytree(film_run.folder / "model", tmp_path / "model")
     story = json.loads((folder / "filbert.json").read_text("utf-8"))
     (folder / "filbert.json").write_text(json.dumps(story | {"bf16_loss": record}), "utf-8")
@@ -119,7 +117,7 @@ def test_auto_takes_what_keeps_the_answers(
     assert next(rounded.model.parameters()).dtype == torch.bfloat16
 
 
-def test_vectors_have_no_sides_to_change(tiny_model: Path, fast: None) -> None:
+def test_vectors_have_no_sides_to_change(tiny_model, fast):
     found = Predictor.load(tiny_model, precision="auto")
     assert found.task is None
     assert next(found.model.parameters()).dtype == torch.bfloat16
@@ -137,7 +135,7 @@ def test_vectors_have_no_sides_to_change(tiny_model: Path, fast: None) -> None:
     ],
     ids=["bearable", "dear", "unknown"],
 )
-def test_what_int8_costs_is_told_where_it_is_more_than_a_little(noted, said, film_run) -> None:
+def test_what_int8_costs_is_told_where_it_is_more_than_a_little(noted, said, film_run):
     checkpoint, task = film_run.model.checkpoint, film_run.model.task
     known = replace(checkpoint, filbert={**(checkpoint.filbert or {}), "int8_loss": noted})
     warning = int8_warning(precision.Precision("int8", "as asked"), known, task)

@@ -1,7 +1,5 @@
 """Learning-rate curves at their corners, and times as people write them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from filbert.errors import InputError
-from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
-
-Texts = Callable[..., list[str]]
-Stories = Callable[..., Any]
 
 # float32, of numbers below three, in another order of sums.
 TOLERANCE = 1e-6
 
 
-def test_every_answer_is_the_same_alone_and_in_company(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
+def test_every_answer_is_the_same_alone_and_in_company(predictors, gate, texts, with_engine):
     predictor = predictors["masks"]
     rows = texts(200)
     masked = [f"{text} [MASK]" for text in rows[:20]]
@@ -50,9 +42,7 @@ def test_every_answer_is_the_same_alone_and_in_company(
     assert len(notes.batches) < 20
 
 
-def test_short_and_long_texts_share_batches_without_padding(
-    predictors: dict[str, Predictor], texts: Texts, with_engine: Stories
-) -> None:
+def test_short_and_long_texts_share_batches_without_padding(predictors, texts, with_engine):
     rows = texts(50)
     lengths = [len(e.input_ids) for e in predictors["vectors"].tokenizer.encode(rows)]
 
@@ -67,9 +57,7 @@ def test_short_and_long_texts_share_batches_without_padding(
     assert sum(tokens > 150 for _, tokens, _ in notes.batches) >= len(notes.batches) - 2
 
 
-def test_a_wrong_input_is_named_by_its_number_in_the_request(
-    predictors: dict[str, Predictor], texts: Texts, with_engine: Stories
-) -> None:
+def test_a_wrong_input_is_named_by_its_number_in_the_request(predictors, texts, with_engine):
     async def story(engine: Engine) -> None:
         with pytest.raises(InputError, match="Item 300 "):
             await engine.run("embed", [*texts(300), 3, *texts(10)])

@@ -7,7 +7,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,13 +18,10 @@ from filbert.serve.engine import Engine
 from filbert.serve.engine import _Request as Request
 from filbert.serve.errors import Refusal
 
-Texts = Callable[..., list[str]]
-Stories = Callable[..., Any]
-
 
 def test_an_engine_that_closes_answers_what_it_has_and_takes_no_more(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
+    predictors, gate, texts, with_engine
+):
     async def story(engine: Engine) -> None:
         await gate.held(engine)
         running = asyncio.create_task(engine.run("embed", texts(300)))
@@ -42,9 +39,7 @@ def test_an_engine_that_closes_answers_what_it_has_and_takes_no_more(
     assert with_engine(predictors["vectors"], story).lost == 0
 
 
-def test_what_is_not_done_in_the_time_of_grace_is_told_so(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
+def test_what_is_not_done_in_the_time_of_grace_is_told_so(predictors, gate, texts, with_engine):
     async def story(engine: Engine) -> None:
         held = await gate.held(engine)
         waiting = asyncio.create_task(engine.run("embed", texts(3)))
@@ -60,9 +55,7 @@ def test_what_is_not_done_in_the_time_of_grace_is_told_so(
     with_engine(predictors["vectors"], story)
 
 
-def test_a_check_runs_the_model_even_when_it_is_overloaded(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
+def test_a_check_runs_the_model_even_when_it_is_overloaded(predictors, gate, texts, with_engine):
     async def story(engine: Engine) -> None:
         await gate.held(engine)
         large = asyncio.create_task(engine.run("embed", texts(1000)))
@@ -77,9 +70,7 @@ def test_a_check_runs_the_model_even_when_it_is_overloaded(
     with_engine(predictors["vectors"], story, max_batch_tokens=64, max_queue_tokens=1)
 
 
-def test_a_check_sees_a_model_that_gives_no_numbers(
-    predictors: dict[str, Predictor], with_engine: Stories
-) -> None:
+def test_a_check_sees_a_model_that_gives_no_numbers(predictors, with_engine):
     predictor = Predictor(predictors["classes"].model, predictors["classes"].tokenizer)
     head = predictor.model.head
     assert head is not None
@@ -97,11 +88,11 @@ def test_a_check_sees_a_model_that_gives_no_numbers(
 
 
 def test_nothing_stays_behind_after_a_storm(
-    predictors: dict[str, Predictor],
-    monkeypatch: pytest.MonkeyPatch,
-    texts: Texts,
-    with_engine: Stories,
-) -> None:
+    predictors,
+    monkeypatch,
+    texts,
+    with_engine,
+):
     draw, rows = random.Random(1), texts(400)
     ends: Counter[str] = Counter()
     real = Predictor.vectors

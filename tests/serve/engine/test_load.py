@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,6 @@ import pytest
 from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
-
-Texts = Callable[..., list[str]]
-Stories = Callable[..., Any]
 
 
 @contextmanager
@@ -33,9 +30,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, length: int) -> Iterator[list[int]]
         yield sizes
 
 
-def test_a_small_request_overtakes_a_large_one(
-    predictors: dict[str, Predictor], gate: Any, texts: Texts, with_engine: Stories
-) -> None:
+def test_a_small_request_overtakes_a_large_one(predictors, gate, texts, with_engine):
     async def story(engine: Engine) -> None:
         await gate.held(engine)
         large = asyncio.create_task(engine.run("embed", texts(1000, longest=10)))
@@ -52,11 +47,11 @@ def test_a_small_request_overtakes_a_large_one(
 
 
 def test_what_fails_fails_alone(
-    predictors: dict[str, Predictor],
-    gate: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    with_engine: Stories,
-) -> None:
+    predictors,
+    gate,
+    monkeypatch,
+    with_engine,
+):
     good, bad = ["film"] * 20, "film film film film"
 
     async def story(engine: Engine) -> None:
@@ -83,13 +78,13 @@ def test_what_fails_fails_alone(
     ids=["tokens", "the request's own time"],
 )
 def test_what_others_would_hold_up_for_too_long_is_refused_at_once(
-    predictors: dict[str, Predictor],
-    gate: Any,
-    limits: dict[str, Any],
-    seconds: float | None,
-    texts: Texts,
-    with_engine: Stories,
-) -> None:
+    predictors,
+    gate,
+    limits,
+    seconds,
+    texts,
+    with_engine,
+):
     async def story(engine: Engine) -> None:
         gate.open.set()
         await engine.run("embed", ["film " * 30])  # its speed is known now
@@ -114,8 +109,8 @@ def test_what_others_would_hold_up_for_too_long_is_refused_at_once(
 
 
 def test_a_small_request_is_refused_when_the_turns_of_many_others_come_first(
-    predictors: dict[str, Predictor], gate: Any, with_engine: Stories
-) -> None:
+    predictors, gate, with_engine
+):
     async def story(engine: Engine) -> None:
         await gate.held(engine)
         others = []

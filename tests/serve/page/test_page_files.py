@@ -1,7 +1,5 @@
 """The page's files as they are sent; what they do in a browser is in test_page_browser.py."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

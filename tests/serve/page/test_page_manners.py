@@ -1,7 +1,5 @@
 """How the page behaves in a real browser: in trouble, by keyboard, narrow, with hostile texts."""
 
-from __future__ import annotations
-
 import pytest
 
 from filbert.serve.routes import shared
