@@ -140,14 +140,8 @@ def masked_lm(tiny_model: Path, with_head, tmp_path_factory: pytest.TempPathFact
 
 def _drawn(vocab: Path, folder: Path, *, num_hidden_layers: int) -> Path:
     torch.manual_seed(0)
-    config = EncoderConfig.of(
-        vocab_size=len(WORDS),
-        hidden_size=32,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
+    given = sizes(layers=num_hidden_layers, width=32, heads=4, inner=64, positions=64)
+    config = EncoderConfig.of(vocab_size=len(WORDS), **given)
     encoder = Encoder(config)
     initialize(encoder, 0.1)
     huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
@@ -172,6 +166,21 @@ def byte_pieces() -> Tokenizer:
 def unigram_pieces() -> Tokenizer:
     """60 entries of a unigram model, as ALBERT has it: parted at blanks alone."""
     return learn(lambda: [_LINES] * 4, LearnOptions(kind="unigram", size=60)).tokenizer
+
+
+def sizes(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    inner: int | None = None,
+    positions: int | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Sizes of an encoder under the names that filbert and transformers have for them."""
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    rest = {"intermediate_size": inner, "max_position_embeddings": positions}
+    return sizes | {name: size for name, size in rest.items() if size is not None} | more
 
 
 def film_rows(count: int, seed: int) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.corpora import write_corpus
 
 from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model
@@ -21,12 +22,7 @@ from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 
 PLAIN = Precision("float32", "exact")
-SIZES: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 40,
-}
+SIZES: dict[str, Any] = sizes(layers=2, width=16, heads=2, positions=40)
 
 
 @pytest.fixture(scope="module")

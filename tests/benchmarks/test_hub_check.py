@@ -10,18 +10,14 @@ from typing import Any
 import pytest
 import torch
 from tests import hub_server
+from tests.conftest import sizes
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.text.tokenizer import Tokenizer
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-}
+SIZES: dict[str, Any] = sizes(layers=2, width=32, heads=4, positions=64)
 HEADS = {"bert": "masked_lm", "modernbert": "sequence", "deberta-v2": "tokens", "distilbert": None}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.conftest import sizes
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
@@ -19,12 +20,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 
 CONFIG = EncoderConfig.of(
-    vocab_size=50,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=20,
+    **sizes(vocab_size=50, layers=2, width=16, heads=2, inner=24, positions=20)
 )
 
 

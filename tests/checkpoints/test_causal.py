@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
@@ -16,13 +17,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.huggingface import convention_of
 from filbert.errors import ConfigError, FormatError
 
-SIZES = {
-    "num_hidden_layers": 3,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 20,
-}
+SIZES = sizes(layers=3, width=16, heads=2, inner=24, positions=20)
 FAMILIES = ("bert", "roberta", "distilbert", "albert", "electra")
 KINDS = (None, "masked_lm", "sequence", "tokens", "spans", "choices")
 # Whose classes, all heads that read no pooled vector, attend causally by a key.

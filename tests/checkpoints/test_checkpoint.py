@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.errors import ConfigError
@@ -10,11 +11,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 
 CONFIG = EncoderConfig.of(
-    vocab_size=30,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
+    **sizes(vocab_size=30, layers=2, width=16, heads=2, inner=24),
     hidden_dropout=0.4,
     head_dropout=0.3,
 )

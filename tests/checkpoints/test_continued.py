@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.fresh import for_pretraining, fresh_checkpoint
 from filbert.errors import ConfigError
 
-SMALL: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 20,
-}
+SMALL: dict[str, Any] = sizes(layers=2, width=16, heads=2, positions=20)
 BATCH = pack([[1, 2, 3], [4, 5, 6, 7]])
 
 

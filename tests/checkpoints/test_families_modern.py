@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tokenizers import (
     AddedToken,
     decoders,
@@ -27,12 +28,7 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import freeze
 from filbert.train.optimizer import rate_shares
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 4,
-    "max_position_embeddings": 64,
-}
+SIZES: dict[str, Any] = sizes(layers=4, width=32, heads=4, positions=64)
 
 
 def modern_folder(folder: Path, tokenizer: Tokenizer, head: str = "masked_lm") -> Path:

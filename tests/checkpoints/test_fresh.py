@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import meta_model
 from filbert.checkpoints.fresh import fresh_checkpoint, fresh_config
 from filbert.errors import ConfigError
 
-SMALL: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 20,
-}
+SMALL: dict[str, Any] = sizes(layers=2, width=16, heads=2, positions=20)
 CASES = [
     ("bert", "masked_lm"),
     ("bert", "pretraining"),

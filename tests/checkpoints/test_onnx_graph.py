@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
@@ -41,13 +42,8 @@ def made(family: str, kind: str | None, **fields: object) -> Checkpoint:
     rows = 43 if family == "roberta" else 41
     checkpoint = fresh_checkpoint(
         family,
-        vocab_size=VOCAB,
+        **sizes(vocab_size=VOCAB, layers=4, width=32, heads=4, inner=48, positions=rows),
         head="masked_lm",
-        num_hidden_layers=4,
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=rows,
     )
     if family == "modernbert":
         fields = {"local_window": 6, **fields}

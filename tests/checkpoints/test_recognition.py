@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.conftest import sizes
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.config_json import family_of, named_family
@@ -12,13 +13,7 @@ from filbert.checkpoints.families import FAMILIES
 from filbert.errors import FormatError
 
 PATH = Path("config.json")
-SIZES = {
-    "vocab_size": 9,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-}
+SIZES = sizes(vocab_size=9, layers=1, width=8, heads=2, inner=8)
 
 
 def names_of(family: str, *, bare: bool = False) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -14,12 +15,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model, split_re
 from filbert.errors import ConfigError
 from filbert.model.encoder import initialize
 
-SMALL: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 16,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 20,
-}
+SMALL: dict[str, Any] = sizes(layers=2, width=16, heads=4, positions=20)
 BATCH = pack([[1, 2, 3], [4, 5, 6, 7]])
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 import filbert
 from filbert import samples
@@ -107,11 +108,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     torch.manual_seed(0)
     config = EncoderConfig.of(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        num_hidden_layers=6,
-        num_attention_heads=12,
-        intermediate_size=48,
+        **sizes(vocab_size=VOCABULARY, layers=6, width=24, heads=12, inner=48)
     )
     encoder, head = Encoder(config), PretrainingHead(config)
     for module in (encoder, head):

@@ -2,19 +2,14 @@
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 import filbert
 from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.config import EncoderConfig
 
 CPU = torch.device("cpu")
-BASE = EncoderConfig.of(
-    vocab_size=100,
-    hidden_size=768,
-    num_hidden_layers=1,
-    num_attention_heads=12,
-    intermediate_size=3072,
-)
+BASE = EncoderConfig.of(**sizes(vocab_size=100, layers=1, width=768, heads=12, inner=3072))
 
 
 @pytest.mark.parametrize(

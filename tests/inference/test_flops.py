@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from torch.utils.flop_counter import FlopCounterMode
 
 from filbert.data.examples import Example, collate
@@ -11,13 +12,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.flops import forward_flops, training_flops
 from filbert.model.heads import Model, new_head
 
-SMALL = EncoderConfig.of(
-    vocab_size=10,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    intermediate_size=6,
-)
+SMALL = EncoderConfig.of(**sizes(vocab_size=10, layers=1, width=4, heads=1, inner=6))
 # Query, key, value and output; up and down.
 PER_TOKEN = 4 * 4 * 4 + 2 * 4 * 6
 

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.errors import ConfigError
@@ -20,15 +21,7 @@ from filbert.model.heads import Model
 def drawn(**settings) -> Model:
     """An encoder that is just wide enough for the fast products."""
     config = EncoderConfig.of(
-        **{
-            "vocab_size": 40,
-            "hidden_size": 384,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 6,
-            "intermediate_size": 512,
-            "max_position_embeddings": 64,
-        }
-        | settings
+        **sizes(vocab_size=40, layers=2, width=384, heads=6, inner=512, positions=64) | settings
     )
     torch.manual_seed(0)
     model = Model(Encoder(config), None).eval()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.errors import ConfigError
 from filbert.inference import int8 as quantize
@@ -16,14 +17,7 @@ TEXTS = ["the film was good", "a", "he was not very good and she was bad !", "it
 
 def drawn(**changes):
     torch.manual_seed(0)
-    options = {
-        "vocab_size": 40,
-        "hidden_size": 64,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-        "max_position_embeddings": 64,
-    }
+    options = sizes(vocab_size=40, layers=3, width=64, heads=4, inner=128, positions=64)
     config = EncoderConfig.of(**(options | changes))
     encoder = Encoder(config)
     initialize(encoder, 0.1)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers
 
@@ -29,14 +30,7 @@ from filbert.model.heads import Model
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import Vocabulary
 
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
+SIZES = sizes(vocab_size=50, layers=3, width=32, heads=4, inner=48, positions=64)
 SEQUENCES = [[3, 9, 4], [5], [7, 1, 8, 2, 30, 31, 6, 11, 12, 13], [9, 9, 9, 9]]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack, split
 from filbert.errors import ConfigError
@@ -18,12 +19,7 @@ from filbert.model.pooling import pool
 # Equal ones, near-equal ones in one group, and some alone.
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
 CAUSAL = EncoderConfig.of(
-    vocab_size=50,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=64,
+    **sizes(vocab_size=50, layers=2, width=16, heads=2, inner=24, positions=64),
     causal=True,
     hidden_dropout=0.0,
     attention_dropout=0.0,

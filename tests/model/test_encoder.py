@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.errors import InputError
@@ -9,13 +10,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import MaskedLMHead, Model, new_head
 
-BASE = {
-    "vocab_size": 30_522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-}
+BASE = sizes(vocab_size=30_522, layers=12, width=768, heads=12, inner=3072)
 TINY = EncoderConfig.of(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
 )
@@ -33,12 +28,7 @@ def tiny(**changes) -> Encoder:
     [
         ({}, 109_482_240),
         (
-            {
-                "hidden_size": 1024,
-                "num_hidden_layers": 24,
-                "num_attention_heads": 16,
-                "intermediate_size": 4096,
-            },
+            sizes(layers=24, width=1024, heads=16, inner=4096),
             335_141_888,
         ),
         ({"num_hidden_layers": 6, "type_vocab_size": 0, "pooler": None}, 66_362_880),
@@ -166,11 +156,7 @@ def test_new_weights_are_drawn_as_the_paper_says():
 @pytest.mark.parametrize("part", ["distances.table", "distances.norm", "layers.1.qkv"])
 def test_what_is_kept_between_batches_follows_the_weights(part):
     config = EncoderConfig.of(
-        vocab_size=30,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=24,
+        **sizes(vocab_size=30, layers=2, width=16, heads=4, inner=24),
         position_kind="disentangled",
         distance_buckets=6,
         max_distance=12,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import sizes
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, pack
@@ -14,12 +15,7 @@ from filbert.model.replaced import ReplacedTokenModel, generator_config, sample
 
 MASK = 4
 CONFIG = EncoderConfig.of(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=32,
-    max_position_embeddings=24,
+    **sizes(vocab_size=40, layers=2, width=16, heads=4, inner=32, positions=24),
     embedding_size=8,
     pooler=None,
 )
@@ -55,12 +51,7 @@ def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
     hidden, heads, width, share, expected
 ):
     config = EncoderConfig.of(
-        vocab_size=9,
-        hidden_size=hidden,
-        num_hidden_layers=5,
-        num_attention_heads=heads,
-        intermediate_size=width,
-        embedding_size=128,
+        **sizes(vocab_size=9, layers=5, width=hidden, heads=heads, inner=width), embedding_size=128
     )
     small = generator_config(config, share)
     found = (small.hidden_size, small.attention.heads, small.feed_forward.width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.model.attention import AttentionPlan
@@ -17,12 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:Dep
 
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
 MODERN = EncoderConfig.of(
-    vocab_size=50,
-    hidden_size=16,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=64,
+    **sizes(vocab_size=50, layers=3, width=16, heads=2, inner=24, positions=64),
     rotary_base=1000.0,
     local_rotary_base=10.0,
     local_window=6,

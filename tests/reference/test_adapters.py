@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.conftest import sizes
 from tests.reference.theirs import judged, outputs, packed, padded, shaken, transformers
 
 import filbert
@@ -32,14 +33,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 TOLERANCE = 1e-5
 VOCAB, LABELS = 35, ("no", "yes", "perhaps")
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
+SIZES: dict[str, Any] = sizes(vocab_size=VOCAB, layers=2, width=32, heads=4, inner=48, positions=64)
 SPECIALS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3}
 # Settings, and what PEFT adapts in another tool's adapter: some of the layers, under its names.
 # ModernBERT's query, key and value are one matrix, GPT-2's are (inputs, outputs), ALBERT's layers

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import shaken, transformers
 
 from filbert.batch import from_padded
@@ -25,13 +26,7 @@ _SHARED: dict[str, Any] = {
     "attn_implementation": "eager",
     "pad_token_id": 1,
 }
-_BERT = {
-    **_SHARED,
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 80,
-}
+_BERT = sizes(layers=3, width=48, heads=4, inner=80, **_SHARED)
 JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (transformers.BertConfig, transformers.BertModel, _BERT),
     "causal": (transformers.BertConfig, transformers.BertModel, {**_BERT, "is_decoder": True}),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import padded, shaken
 
 from filbert.batch import from_padded
@@ -30,15 +31,9 @@ transformers.utils.logging.disable_progress_bar()
 LENGTHS = (9, 3, 17, 1, 12)
 # float32, of numbers of about one, in another order of sums.
 TOLERANCE = 1e-5
-_SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "max_position_embeddings": 41,
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 80,
-    "pad_token_id": 1,
-}
+_SIZES: dict[str, Any] = sizes(
+    vocab_size=97, layers=3, width=48, heads=4, inner=80, positions=41, pad_token_id=1
+)
 CONFIGS: dict[str, Any] = {
     "bert": transformers.BertConfig,
     "roberta": transformers.RobertaConfig,

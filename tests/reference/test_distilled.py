@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import pack
 from filbert.checkpoints import huggingface
@@ -16,13 +17,8 @@ def test_a_student_without_token_types_is_a_distilbert_of_theirs(head, tmp_path)
     torch.manual_seed(0)
     teacher = fresh_checkpoint(
         "bert",
-        vocab_size=30,
+        **sizes(vocab_size=30, layers=4, width=16, heads=2, inner=32, positions=24),
         head="pretraining",
-        num_hidden_layers=4,
-        hidden_size=16,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=24,
     )
     student = student_checkpoint(teacher, layers=[0, 3], head=head, token_types=False)
     huggingface.write(student, tmp_path)

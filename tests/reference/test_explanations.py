@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import shaken, transformers
 from torch import Tensor
 
@@ -29,16 +30,9 @@ TEXT = "the film was not very good, and he played badly!"
 # A few roundings of float32, in gradients of numbers around 1.
 TOLERANCE = 1e-5
 
-_SIZES: dict[str, Any] = {
-    "vocab_size": 34,
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 80,
-    "max_position_embeddings": 41,
-    "pad_token_id": 0,
-    "num_labels": 3,
-}
+_SIZES: dict[str, Any] = sizes(
+    vocab_size=34, layers=3, width=48, heads=4, inner=80, positions=41, pad_token_id=0, num_labels=3
+)
 _BYTES = {"vocab_size": 300, "pad_token_id": 1}
 _DISTIL = {"dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 80}
 JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import transformers
 
 from filbert.inference.predictor import Predictor
@@ -16,13 +17,7 @@ from filbert.inference.predictor import Predictor
 # The bound that was asked for; both compute in float32.
 TOLERANCE = 1e-5
 
-_SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 66,
-}
+_SIZES: dict[str, Any] = sizes(layers=2, width=32, heads=4, inner=48, positions=66)
 _DISTIL = {
     "dim": 32,
     "n_layers": 2,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import transformers
 
 from filbert.checkpoints import huggingface
@@ -15,15 +16,9 @@ from filbert.inspect.neighbours import find_neighbours
 
 # At the beginning of a text, behind a blank, behind a line end and before a mark.
 TEXTS = ["plays was good, and he was", "he plays (badly)", "the film was good\nplays!"]
-_SIZES: dict[str, Any] = {
-    "vocab_size": 300,
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 80,
-    "max_position_embeddings": 41,
-    "pad_token_id": 1,
-}
+_SIZES: dict[str, Any] = sizes(
+    vocab_size=300, layers=3, width=48, heads=4, inner=80, positions=41, pad_token_id=1
+)
 # Of every family the vocabulary, and what tells it from the sizes above.
 JUDGES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("tiny", {"vocab_size": 34}),

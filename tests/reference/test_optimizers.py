@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 from torch import Tensor, nn
 
 from filbert.model.config import EncoderConfig
@@ -27,12 +28,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 def new_model() -> Model:
     torch.manual_seed(0)
     config = EncoderConfig.of(
-        vocab_size=40,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=56,
-        max_position_embeddings=32,
+        **sizes(vocab_size=40, layers=2, width=24, heads=2, inner=56, positions=32)
     )
     model = Model(Encoder(config), new_head("masked_lm", config, None))
     freeze(model, None)

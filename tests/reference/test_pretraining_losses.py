@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.conftest import sizes
 from tests.corpora import write_corpus
 from tests.reference.theirs import transformers
 from torch import Tensor
@@ -37,14 +38,7 @@ from filbert.train.step import Gradient, accumulate, model_forward
 TOLERANCE = 1e-5
 ALONE = Parallel(0, 1, torch.device("cpu"))
 PLAIN = Precision("float32", "exact")
-SIZES: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "intermediate_size": 32,
-    "max_position_embeddings": 40,
-    "dropout": 0.0,
-}
+SIZES: dict[str, Any] = sizes(layers=2, width=24, heads=4, inner=32, positions=40, dropout=0.0)
 
 
 class Case(NamedTuple):

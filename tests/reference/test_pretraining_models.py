@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import transformers
 
 from filbert.batch import pack
@@ -26,12 +27,7 @@ from filbert.checkpoints.fresh import (
 from filbert.model.encoder import initialize
 
 TOLERANCE = 1e-5
-SMALL: dict[str, Any] = {
-    "num_hidden_layers": 3,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 20,
-}
+SMALL: dict[str, Any] = sizes(layers=3, width=24, heads=4, positions=20)
 CASES = [
     ("bert", "masked_lm", "AutoModelForMaskedLM"),
     ("bert", "pretraining", "AutoModelForPreTraining"),

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import transformers
 
 from filbert.inference.predictor import Predictor
 from filbert.inference.score import score_texts
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 66,
-}
+SIZES: dict[str, Any] = sizes(layers=2, width=32, heads=4, inner=48, positions=66)
 ONE_TYPE = {"type_vocab_size": 1, "pad_token_id": 1}
 # name: (what the classes are called after, more of the configuration, shared tokenizer)
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {

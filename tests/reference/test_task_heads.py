@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import sizes
 from tests.reference.theirs import transformers
 
 from filbert.checkpoints import huggingface
 
 LABELS = {0: "né", 1: "B-PER", 2: "of two words"}
-SIZES: dict[str, Any] = {
-    "vocab_size": 31,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 20,
-}
+SIZES: dict[str, Any] = sizes(vocab_size=31, layers=2, width=16, heads=2, inner=24, positions=20)
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": SIZES,
     "roberta": {**SIZES, "type_vocab_size": 1},

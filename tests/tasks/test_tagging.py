@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.batch import split
 from filbert.data.columns import ColumnNames
@@ -197,12 +198,7 @@ def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny):
 def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny):
     torch.manual_seed(0)
     config = EncoderConfig.of(
-        vocab_size=tiny.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
+        **sizes(vocab_size=tiny.vocab_size, layers=1, width=16, heads=2, inner=32, positions=64)
     )
     task = Tagging(LABELS)
     model = Model(

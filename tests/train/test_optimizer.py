@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
@@ -19,15 +20,8 @@ ALONE = Parallel(0, 1, torch.device("cpu"))
 
 def new_model(seed: int = 0, **changes) -> Model:
     torch.manual_seed(seed)
-    sizes = {
-        "vocab_size": 30,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 40,
-        "max_position_embeddings": 32,
-    }
-    config = EncoderConfig.of(**(sizes | changes))
+    given = sizes(vocab_size=30, layers=2, width=16, heads=2, inner=40, positions=32)
+    config = EncoderConfig.of(**(given | changes))
     return Model(Encoder(config), new_head("masked_lm", config, None))
 
 

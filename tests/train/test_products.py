@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import sizes
 
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
@@ -26,12 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 def model_of(width: int) -> Model:
     config = EncoderConfig.of(
-        vocab_size=60,
-        hidden_size=width,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=2 * width,
-        max_position_embeddings=128,
+        **sizes(vocab_size=60, layers=2, width=width, heads=4, inner=2 * width, positions=128)
     )
     torch.manual_seed(0)
     model = Model(Encoder(config), new_head("sequence", config, num_labels=1))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.conftest import sizes
 
 import filbert
 from filbert.cli.main import run as cli
@@ -23,13 +24,8 @@ from filbert.train.options import TrainOptions
 def new_model(layers: int = 4, groups: int | None = None, head: str = "sequence") -> Model:
     torch.manual_seed(0)
     config = EncoderConfig.of(
-        vocab_size=30,
-        hidden_size=16,
-        num_hidden_layers=layers,
+        **sizes(vocab_size=30, layers=layers, width=16, heads=2, inner=32, positions=32),
         num_hidden_groups=groups,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
     )
     return Model(Encoder(config), new_head(head, config, 2))
 
