@@ -6,9 +6,11 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+import filbert
 from filbert.train.distill_options import DistillOptions
 from filbert.train.finetune import finetune
 
@@ -21,6 +23,13 @@ def stress() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def tune(model: Path, films: Path, out: Path, **options: Any) -> filbert.Run:
+    """Fine-tune on `films`."""
+    files = {name: str(films / f"{name}.csv") for name in ("train", "dev")}
+    given = {"task": "classification", "model": str(model), "out": str(out)} | files
+    return filbert.finetune(**given | {"precision": "float32", "lr": 3e-3} | options)
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.train.conftest import tune
 
 import filbert
 from filbert.data.columns import ColumnNames
@@ -18,20 +19,7 @@ from filbert.train.base_model import layers_to_keep
 LONG = "the film was very good and he was not very bad , a great play to see !"
 
 
-def run(model: Path, films: Path, out: Path, **options) -> filbert.Run:
-    given = {
-        "task": "classification",
-        "model": str(model),
-        "train": str(films / "train.csv"),
-        "dev": str(films / "dev.csv"),
-        "out": str(out),
-        "steps": 6,
-        "precision": "float32",
-        "batch_size": 32,
-        "lr": 3e-3,
-        "save_every": 0,
-    }
-    return filbert.finetune(**given | options)
+run = partial(tune, steps=6, batch_size=32, save_every=0)
 
 
 @pytest.fixture(scope="module")

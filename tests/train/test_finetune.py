@@ -4,10 +4,12 @@ import csv
 import errno
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from tests.train.conftest import tune
 
 import filbert
 from filbert import files
@@ -17,20 +19,7 @@ from filbert.inference.predictor import Predictor
 from filbert.train import loop
 from filbert.train.distributed import Parallel
 
-
-def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
-    given = {
-        "task": "classification",
-        "model": str(tiny_model),
-        "train": str(films / "train.csv"),
-        "dev": str(films / "dev.csv"),
-        "out": str(out),
-        "epochs": 1,
-        "batch_size": 32,
-        "precision": "float32",
-        "lr": 3e-3,
-    }
-    return filbert.finetune(**given | options)
+run = partial(tune, epochs=1, batch_size=32)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -10,11 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.train.conftest import stress
 
 import filbert
 from filbert.errors import ConfigError, Interrupted
@@ -23,16 +22,6 @@ from filbert.train.options import flat
 from filbert.train.state import digest_of, newest_state
 
 TASKS = ("classification", "regression", "tagging", "multiple_choice", "embedding", "span_qa")
-
-
-def stress() -> ModuleType:
-    """benchmarks/stress_resume.py, whose rows and model the tests share."""
-    path = Path(__file__).parents[2] / "benchmarks" / "stress_resume.py"
-    spec = importlib.util.spec_from_file_location("stress_resume", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

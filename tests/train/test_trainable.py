@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.conftest import sizes
+from tests.train.conftest import tune
 
 import filbert
 from filbert.cli.main import run as cli
@@ -104,19 +105,7 @@ def test_shared_layers_cannot_be_drawn_anew():
         reinitialize_top(new_model(), 5)
 
 
-def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
-    given = {
-        "task": "classification",
-        "model": str(tiny_model),
-        "train": str(films / "train.csv"),
-        "dev": str(films / "dev.csv"),
-        "out": str(out),
-        "epochs": 2,
-        "precision": "float32",
-        "lr": 3e-3,
-        "save_every": 0,
-    }
-    return filbert.finetune(**given | options)
+run = partial(tune, epochs=2, save_every=0)
 
 
 def test_a_frozen_encoder_is_run_once_and_gives_what_running_it_every_time_gives(
