@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.checkpoints.checkpoint import with_new_head
-from filbert.checkpoints.fresh import fresh_checkpoint
-from filbert.checkpoints.huggingface import read, write
+from filbert.checkpoints.huggingface import read
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.verbs.models import convert
-from filbert.errors import ConfigError, InputError
-from filbert.text.tokenizer import Tokenizer
-
-SIZES = {"vocab_size": 34, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
+from filbert.errors import InputError
 
 
 @pytest.fixture
@@ -66,26 +61,6 @@ def test_a_model_is_not_written_over_itself(there):
     for target in (there, there.parent):
         with pytest.raises(InputError, match="holds the source"):
             convert(str(there), target, to="huggingface", overwrite=True)
-
-
-@pytest.mark.parametrize(
-    ("family", "head", "words"),
-    [
-        ("roberta", "masked_lm", "names for the tensors of a roberta"),
-        ("bert", "tokens", "'tokens'"),
-    ],
-)
-def test_what_google_cannot_say_is_refused_and_nothing_is_left(
-    family, head, words, vocab, tmp_path
-):
-    made = fresh_checkpoint(family, head="masked_lm", **SIZES)
-    if head == "tokens":
-        made = with_new_head(made, head, 3)
-    write(made, tmp_path / "model")
-    Tokenizer.load(vocab).save(tmp_path / "model")
-    with pytest.raises(ConfigError, match=words):
-        convert(str(tmp_path / "model"), tmp_path / "new", to="google")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
 def test_the_card_comes_along_and_what_does_not_is_said(tiny_model, tmp_path, capsys):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from filbert.cli.verbs.text import corpus, size_of_text
-from filbert.errors import InputError
 
 
 @pytest.fixture
@@ -37,11 +36,6 @@ def test_json_holds_counts_and_times(tmp_path, text, vocab, capsys):
         said = json.loads(capsys.readouterr().out)
         assert said["documents"] == 2 and said["shards"] == 1 and said["kept_shards"] == kept
     assert said["megabytes_per_second"] is None
-
-
-def test_a_folder_is_no_text(tmp_path, vocab):
-    with pytest.raises(InputError, match="a folder, not a file"):
-        corpus(str(tmp_path), tokenizer=str(vocab), out=tmp_path / "out")
 
 
 def test_the_end_can_be_foreseen_for_plain_text_only(tmp_path, text):

@@ -59,13 +59,6 @@ def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     assert capsys.readouterr().out == out.read_text("utf-8")
 
 
-def test_a_line_without_a_mask_is_named_by_file_and_line(model, tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("the [MASK]\nno mask here\n")
-    with pytest.raises(filbert.InputError, match=r"texts\.txt:2 has no mask: 'no mask here'"):
-        fill(model, file=str(path))
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "sentence"),
     [

@@ -7,13 +7,12 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 import torch
 from rich.console import Console
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
-from filbert.checkpoints.differences import compare_tensors, differences
+from filbert.checkpoints.differences import differences
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.models import info, print_differences
 from filbert.text.tokenizer import Tokenizer
@@ -124,17 +123,6 @@ def test_two_runs_differ_in_options_data_and_metrics(model, tmp_path):
     text = shown(model, twin)
     assert "0.0030" in text and "1e-05" in text
     assert "000000000000" in text
-
-
-def test_one_changed_number_is_found(tiny_model):
-    ours = huggingface.read(tiny_model).tensors
-    name = "encoder.layers.1.down.weight"
-    theirs = ours | {name: ours[name].clone()}
-    theirs[name][0, 0] += 0.5
-    parts = {part["name"]: part for part in compare_tensors(ours, theirs)}
-    assert parts["layer 1"]["different"] == [name]
-    assert parts["layer 1"]["largest"] == pytest.approx(0.5, abs=1e-6)
-    assert not any(part["different"] for key, part in parts.items() if key != "layer 1")
 
 
 def test_other_labels_do_not_give_the_same_answers(tiny_model, tmp_path):

@@ -102,6 +102,7 @@ PLACES = (
     (
         "convert TINY taken --to int8 --data taken/notes.txt", "taken",
     ),
+    ("shrink TINY --out taken --vocabulary-from taken/notes.txt", "taken", "exists"),
     ("serve FILM --host not.an.address.invalid", "not.an.address"),
 )  # fmt: skip
 BAD_ROWS = (

@@ -66,25 +66,6 @@ def test_a_recipe_with_flags_over_it_makes_a_run_and_says_where(call, recipe, tm
     assert (tmp_path / "other" / "report.html").is_file()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--mask-rat", "0.3"], "Did you mean --mask-rate"),
-        (["--optimizer", "lam"], "Did you mean 'lamb'"),
-        (["--steps", "many"], "steps"),
-        (["--max-length", "64"], "position table ends at 40"),
-        (["--corpus", "absent.txt"], "absent.txt: there is no such file"),
-        (["--family", "roberta", "--pair", "nsp"], "roberta"),
-    ],
-)
-def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, arguments, said):
-    done = call("pretrain", recipe, *arguments)
-    assert done.status == 2
-    last = done.err.strip().splitlines()[-1]
-    assert last.startswith("filbert: ") and said in last, done.err
-    assert "Traceback" not in done.err and not (tmp_path / "run").exists()
-
-
 def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("pretrain", "mini-gpu", "--corpus", "a.txt")

@@ -25,20 +25,3 @@ def test_a_smaller_model_is_written_and_every_step_is_shown(call, source, films,
     assert call("predict", out, stdin='{"text": "the film was good"}\n').status == 0
     info = call("info", out, "--json")
     assert json.loads(info.out)["config"]["num_hidden_layers"] == 1
-
-
-def test_wrong_options_are_told_in_a_sentence(call, source, films, tmp_path):
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "file").write_text("x")
-    wrong = {
-        ("--out", tmp_path / "a"): "Nothing to remove",
-        ("--out", tmp_path / "a", "--keep-layers", "7"): "--keep-layers '7': give how many",
-        ("--out", taken, "--keep-layers", "1"): "exists. Name another folder",
-        ("--out", source, "--keep-layers", "1"): "holds the source",
-    }
-    for options, sentence in wrong.items():
-        done = call("shrink", source, *options)
-        assert (done.status, len(done.err.splitlines())) == (2, 1)
-        assert sentence in done.err
-    assert not (tmp_path / "a").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from filbert.cli.verbs.text import vocab
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 
 POEM = "The sea, the old sea and the ships;\nthe ships that go to sea.\n\nOld ships rest here.\n"
@@ -57,23 +57,3 @@ def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_pa
     (tmp_path / "home" / "letter").touch()
     with pytest.raises(ConfigError, match="holds other files and no vocabulary"):
         vocab((text,), out=tmp_path / "home", kind="wordpiece", size=80, overwrite=True)
-
-
-def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
-    latin = tmp_path / "latin.txt"
-    latin.write_bytes(b"one line\nna\xefve\n")
-    empty = tmp_path / "empty.txt"
-    empty.write_text("\n \n")
-    out = tmp_path / "v"
-    for file, message in (
-        (latin, r"latin.txt:2: the byte 0xEF is not UTF-8"),
-        (empty, "empty.txt: no text in it"),
-        (tmp_path / "none.txt", "no such file"),
-        ("-", "Standard input"),
-    ):
-        with pytest.raises(InputError, match=message):
-            vocab((text, str(file)), out=out, kind="wordpiece", size=80)
-    with pytest.raises(ConfigError, match="`size` 12 is too small"):
-        vocab((text,), out=out, kind="wordpiece", size=12)
-    assert not out.exists()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

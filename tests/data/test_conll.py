@@ -120,18 +120,6 @@ def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path):
         read_sentences(path, ColumnNames())
 
 
-@pytest.mark.parametrize(
-    ("name", "num_rows", "num_words"), [("train", 3394, 62730), ("dev", 1009, 15733)]
-)
-def test_wnut_has_the_published_counts(shared_data, name, num_rows, num_words):
-    rows = list(read_conll(shared_data / "wnut17" / f"{name}.conll.gz"))
-    assert len(rows) == num_rows
-    assert sum(len(row.values["tokens"]) for row in rows) == num_words
-    assert all(
-        len(r.values["tokens"]) == len(r.values["tags"]) == len(r.values["lines"]) for r in rows
-    )
-
-
 # Rows
 
 

@@ -30,22 +30,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, length: int) -> Iterator[list[int]]
         yield sizes
 
 
-def test_a_small_request_overtakes_a_large_one(predictors, gate, texts, with_engine):
-    async def story(engine: Engine) -> None:
-        await gate.held(engine)
-        large = asyncio.create_task(engine.run("embed", texts(1000, longest=10)))
-        await gate.queued(engine, 1000)
-        small = asyncio.create_task(engine.run("embed", ["film " * 30]))
-        await gate.queued(engine, 1001)
-        gate.open.set()
-        await small
-        assert len((await large).items) == 1000
-        # The one that was held, and then a batch with the small one in it.
-        assert gate.seen.index(32) < 1 + 256 / 3
-
-    with_engine(predictors["vectors"], story, max_batch_tokens=256)
-
-
 def test_what_fails_fails_alone(
     predictors,
     gate,
