@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from flops import forward_flops
+
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent / "against"))
@@ -43,7 +45,6 @@ from filbert.data.examples import Example
 from filbert.inference.forward import MAX_TOKENS_CUDA, run_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
-from filbert.model.flops import forward_flops
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from inference_gpu_peers import Run, peers_of

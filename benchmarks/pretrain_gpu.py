@@ -32,6 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from flops import training_flops
+
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent / "against"))
@@ -43,7 +45,6 @@ from filbert.data.masking import MaskedRow
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import all_memory_kept
 from filbert.model.encoder import Encoder, initialize
-from filbert.model.flops import training_flops
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import choose_precision
 from filbert.tasks.pretraining import Pretraining

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,23 +57,6 @@ def test_null_odds_give_the_best_threshold(questions):
     (questions / "p.jsonl").write_text('{"answer": "London"}\n{"answer": ""}\n')
     with pytest.raises(ConfigError, match="--null-odds is for"):
         score_predictions(task, paths[0], str(questions / "p.jsonl"), ColumnNames(), None, paths[1])
-
-
-def test_the_command_line_scores_tags_made_elsewhere(tmp_path):
-    (tmp_path / "dev.conll").write_text("Ada\tB-PER\nsmiled\tO\n\nLondon\tB-LOC\n")
-    (tmp_path / "p.jsonl").write_text('{"tags": ["B-PER", "O"]}\n{"tags": ["O"]}\n')
-    command = ["evaluate", "--task", "tagging", "--json"]
-    command += ["--data", "dev.conll", "--predictions", "p.jsonl"]
-    done = subprocess.run(
-        [sys.executable, "-m", "filbert", *command],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
-    assert (found["precision"], found["recall"]) == (1.0, 0.5)
-    assert found["per_label"]["LOC"]["support"] == 1
 
 
 @pytest.mark.parametrize(

@@ -74,20 +74,15 @@ class Searched(NamedTuple):
     test: McNemar
 
 
-def search(model: str, questions: Sequence[str], *, most: int = 3) -> Searched:
-    """Search the sample of intents by the vectors of its sentences, and compare with TF-IDF.
-
-    Args:
-        model: A model of sentence vectors.
-        most: Sentences to return for each question.
-    """
+def search(model: str, questions: Sequence[str]) -> Searched:
+    """Search the sample of intents by the vectors of its sentences, and compare with TF-IDF."""
     rows = {part: _rows(f"intents_{part}.csv.gz") for part in samples.PARTS}
     known, tested = rows["train"] + rows["dev"], rows["test"]
     texts, asked = [text for text, _ in known], [text for text, _ in tested]
     predictor = Predictor.load(model)
     vectors = predictor.embed(texts, normalize=True)
     cosines = np.asarray(predictor.embed(list(questions), normalize=True)) @ np.asarray(vectors).T
-    order = np.argsort(-cosines, axis=1)[:, :most]
+    order = np.argsort(-cosines, axis=1)[:, :3]
     hits = [
         [Hit(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
     ]

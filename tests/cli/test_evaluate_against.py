@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from filbert.inference.predictor import Predictor
 from filbert.model.int8 import QuantizedLinear
 
 
@@ -36,15 +35,6 @@ def test_a_metric_that_falls_too_far_is_refused_with_status_2(evaluate, monkeypa
     assert done.status == 2
     assert "and --max-loss allows 0.005. filbert convert --to int8 chooses layers" in done.err
     assert "accuracy" in done.out, "the metrics are printed all the same"
-
-
-def test_auto_never_means_int8_and_asking_for_it_does(film_run):
-    def has_codes(precision):
-        model = Predictor.load(film_run.folder / "model", precision=precision).model
-        return any(isinstance(module, QuantizedLinear) for module in model.modules())
-
-    found = {name: has_codes(name) for name in ("auto", "bf16", "float32", "int8")}
-    assert found == {"auto": False, "bf16": False, "float32": False, "int8": True}
 
 
 def test_evaluate_prints_a_row_per_label_their_means_and_the_confusions(call, tmp_path):

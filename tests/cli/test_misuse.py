@@ -229,10 +229,6 @@ DAMAGE = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
     "cut weights": (shortened("model.safetensors"), "model.safetensors"),
     "cut tokenizer": (shortened("tokenizer.json"), "tokenizer.json"),
-    "cut config": (shortened("config.json"), "config.json"),
-    "another width": (edited("config.json", intermediate_size=65), "intermediate"),
-    "heads that do not divide": (edited("config.json", num_attention_heads=5), "5"),
-    "an unknown activation": (edited("config.json", hidden_act="swiglu"), "swiglu"),
     "an unknown task": (edited("filbert.json", task={"name": "poetry"}), "poetry"),
 }
 

@@ -728,7 +728,6 @@ def read_tokenizer(
     folder: Path,
     *,
     model_type: str | None = None,
-    lowercase: bool | None = None,
     as_google: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> Tokenizer:
@@ -738,7 +737,7 @@ def read_tokenizer(
         FormatError: There is none in a known layout, or a file is damaged.
     """
     convention = convention_of(folder.parent if folder.is_file() else folder, model_type, config)
-    return Tokenizer.load(folder, lowercase=lowercase, as_google=as_google, convention=convention)
+    return Tokenizer.load(folder, as_google=as_google, convention=convention)
 
 
 def write_tokenizer(

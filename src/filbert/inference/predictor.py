@@ -553,9 +553,9 @@ def _together(members: Sequence[Predictor]) -> Predictor:
     return first
 
 
-def _few(names: Sequence[str], most: int = 4) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - 4
+    return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
 
 
 def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:

@@ -209,11 +209,11 @@ def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.nd
     return example, np.searchsorted(kept, rows)
 
 
-def rows_within(encoding: Encoding, start: int, end: int, sequence: int = 0) -> np.ndarray:
+def rows_within(encoding: Encoding, start: int, end: int) -> np.ndarray:
     """Return the rows of tokens that overlap characters [start, end) of a text, int64."""
     assert encoding.offsets is not None and encoding.sequence is not None
     begins, stops = encoding.offsets.T
-    return np.flatnonzero((encoding.sequence == sequence) & (begins < end) & (stops > start))
+    return np.flatnonzero((encoding.sequence == 0) & (begins < end) & (stops > start))
 
 
 def _cosines(vectors_NH: np.ndarray) -> np.ndarray:

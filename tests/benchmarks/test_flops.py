@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from filbert.data.examples import Example, collate
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
-from filbert.model.flops import forward_flops, training_flops
 from filbert.model.heads import Model, new_head
+from flops import forward_flops, training_flops
 
 SMALL = EncoderConfig.of(**sizes(vocab_size=10, layers=1, width=4, heads=1, inner=6))
 # Query, key, value and output; up and down.
