@@ -152,7 +152,8 @@ def _draw(axes: Axes, one: Series, *, flat: bool) -> None:
         "steps": {"drawstyle": "steps-post"}, "both": {"marker": "o", "markersize": 4.5},
         "dots": {"linestyle": "none", "marker": "o", "markersize": 4 if len(x) < 200 else 2.5},
     }  # fmt: skip
-    style = {"linewidth": 1.6} | styles.get(one.mark, {})
+    dashes = ("-", "--", ":", "-.")[max(one.color, 0) // len(SERIES) % 4]
+    style = {"linewidth": 1.6, "linestyle": dashes} | styles.get(one.mark, {})
     axes.plot(x, y, color=color, label=plain(one.name), **style)
 
 

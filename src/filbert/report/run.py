@@ -173,7 +173,7 @@ def results(folder: RunFolder) -> Section | None:
     ]
     remark = texts(
         "results", is_pretraining=folder.problem == "pretraining", split=split,
-        left_out=measured[split].get("left_out"),
+        left_out=measured[split].get("left_out"), has_baselines=len(result_rows(run)) > 1,
     )  # fmt: skip
     return section(
         "Results",

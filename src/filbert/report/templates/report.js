@@ -14,6 +14,9 @@ function html(parent, tag, properties) {
 }
 
 const clipped = (text, most) => text.length > most ? text.slice(0, most - 9) + "…" + text.slice(-8) : text;
+// Beyond eight models colours repeat: lines are dashed then, and dots are hollow.
+const DASHES = ["", "9 2", "2 2", "9 2 2 2"];
+const round = (number) => number < 0 ? 0 : Math.floor(number / 8) % 4;
 const colour = (number) => number < 0 ? "var(--edge)" : `var(--s${number % 8})`;
 
 function written(value) {
@@ -248,12 +251,12 @@ function drawSeries(parent, one, x, y, isFlat) {
       if (at && at.every(Number.isFinite)) path += isOpen && one.mark === "steps" ? `H${at[0].toFixed(1)}V${at[1].toFixed(1)}` : `${isOpen ? "L" : "M"}${at[0].toFixed(1)} ${at[1].toFixed(1)}`;
       isOpen = Boolean(at);
     }
-    const style = { faint: { "stroke-opacity": 0.35, "stroke-width": 1 }, dashes: { "stroke-dasharray": "5 4", "stroke-width": 1.2 } }[one.mark] ?? { "stroke-width": 2 };
+    const style = { faint: { "stroke-opacity": 0.35, "stroke-width": 1 }, dashes: { "stroke-dasharray": "5 4", "stroke-width": 1.2 } }[one.mark] ?? { "stroke-width": 2, "stroke-dasharray": DASHES[round(one.color)] };
     svg(parent, "path", { d: path, fill: "none", stroke: ink, "stroke-linejoin": "round", ...style });
   }
   if (["dots", "both"].includes(one.mark)) {
     const [radius, opacity] = points.length > 400 ? [2.2, 0.4] : points.length > 60 ? [3, 0.6] : [isFlat && one.color < 0 ? 2.5 : 4.5, 1];
-    for (const at of points) if (at) svg(parent, "circle", { cx: at[0], cy: at[1], r: radius, fill: ink, "fill-opacity": opacity });
+    for (const at of points) if (at) svg(parent, "circle", { cx: at[0], cy: at[1], r: radius, fill: ink, "fill-opacity": round(one.color) ? 0 : opacity, stroke: ink });
   }
 }
 
@@ -270,7 +273,7 @@ function drawMatrix(box, { labels, counts }) {
   }
   function draw() {
     drawing?.remove();
-    const width = Math.max(box.clientWidth, 200), most = width < 400 ? 12 : 20;
+    const width = Math.max(box.clientWidth, 200), most = width < 400 ? 16 : 24;
     const longest = Math.max(...labels.map((text) => Math.min(text.length, most))) * 6.2 + 10;
     const left = longest + 14, size = Math.min((width - left - 4) / num, 72), height = Math.max(Math.min(size, 48), num > 12 ? size : 30);
     const turned = size < longest, foot = turned ? longest + 22 : 38;
