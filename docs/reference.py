@@ -81,6 +81,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made["options/index.md"] = verbs_page()
     made["recipes.md"] = recipes_page()
     made["python.md"] = python_page()
+    made["icon.svg"] = (Path(filbert.__file__).with_name("theme") / "icon.svg").read_text("utf-8")
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
