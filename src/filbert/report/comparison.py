@@ -122,6 +122,13 @@ class StudyFiles:
         return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
 
     @cached_property
+    def level_with_first(self) -> list[dict[str, Any]]:
+        """Entries whose difference from the first is not significant."""
+        first, *others = self.measured
+        pairs = [(one, self.difference(first["name"], one["name"])) for one in others]
+        return [one for one, found in pairs if found and not found["significant"]]
+
+    @cached_property
     def level(self) -> str:
         """The confidence level, "95 %" with a no-break space."""
         return f"{100 * self.results['statistics']['level']:g}\N{NO-BREAK SPACE}%"
@@ -230,19 +237,10 @@ def ranking(study: StudyFiles) -> Section:
         for one in measured if (value := study.value(one)) is not None
     ]  # fmt: skip
     caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."
-    best = {
-        key: best_value((one["test"][key]["value"] for one in measured), key)
-        for key, _ in study.metrics
-    }
-    level = {
-        one["name"]
-        for one in measured[1:]
-        if (found := study.difference(measured[0]["name"], one["name"]))
-        and not found["significant"]
-    }
+    best = {k: best_value((m["test"][k]["value"] for m in measured), k) for k, _ in study.metrics}
     rows: list[list[object]] = []
     for place, one in enumerate(measured, start=1):
-        name = f"{place}. {one['name']}{' ≈' * (one['name'] in level)}"
+        name = f"{place}. {one['name']}{' ≈' * (one in study.level_with_first)}"
         figures = [(one["test"][key], best[key]) for key, _ in study.metrics]
         rows.append([name, *(_metric(figure, most, digits) for figure, most in figures)])
     falling = [heading for key, heading in study.metrics if key in FALLING]
@@ -415,9 +413,7 @@ def worst_errors(study: StudyFiles) -> Section | None:
 
 def next_steps(study: StudyFiles) -> Section:
     """What to try next."""
-    first, *others = study.measured
-    pairs = [(one, study.difference(first["name"], one["name"])) for one in others]
-    level = [one for one, found in pairs if found and not found["significant"]]
+    first, level = study.measured[0], study.level_with_first
     speed = {one["name"]: one["costs"].get("rows_per_second") or 0.0 for one in [first, *level]}
     fastest = max(speed, key=lambda name: speed[name])
     ratio = speed[fastest] / (speed[first["name"]] or math.inf)
@@ -458,9 +454,15 @@ def data(study: StudyFiles) -> Section:
         [split, label_counts(facts[split]["label_counts"]), numbers.count(facts[split]["rows"])]
         for split in SPLITS
     ]
+    lengths: list[list[object]] = []
+    for name, one in (study.scores if study.measured else {}).items():
+        quantiles = [f"{n:,.0f}" for n in np.quantile(one.tokens, (0.5, 0.9, 1))]
+        lengths.append([name, *quantiles, numbers.count(one.num_cut)])
+    head = ["contestant", "median", "90\N{NO-BREAK SPACE}%", "longest", "rows cut"]
     return section(
         "Data",
         Table(["split", "labels", "rows"], rows, 2),
+        Table(head, lengths, title="Tokens of the test rows"),
         facts_table(facts.get("near_duplicates") or {}, "Near-duplicates and leakage"),
     )
 

@@ -174,12 +174,15 @@ class Scores:
         gold: Label ids, int64 (N,).
         probabilities: float64 (N, C).
         predicted: Label ids, int64 (N,): of two labels those at the threshold.
+        tokens: Number of tokens before truncation, int64 (N,); num_cut rows were truncated.
     """
 
     rows: np.ndarray
     gold: np.ndarray
     probabilities: np.ndarray
     predicted: np.ndarray
+    tokens: np.ndarray
+    num_cut: int
 
 
 def read_scores(
@@ -209,4 +212,6 @@ def read_scores(
     predicted = scores.argmax(1)
     if positive is not None and threshold is not None:
         predicted = np.where(scores[:, positive] >= threshold, positive, 1 - positive)
-    return Scores(rows, gold, scores, predicted)
+    tokens = np.array([line.get("num_tokens") or 0 for line in lines])
+    num_cut = sum(bool(line.get("truncated")) for line in lines)
+    return Scores(rows, gold, scores, predicted, tokens, num_cut)

@@ -153,7 +153,7 @@ def _draw(axes: Axes, one: Series, *, flat: bool) -> None:
         "dots": {"linestyle": "none", "marker": "o", "markersize": 4 if len(x) < 200 else 2.5},
     }  # fmt: skip
     dashes = ("-", "--", ":", "-.")[max(one.color, 0) // len(SERIES) % 4]
-    style = {"linewidth": 1.6, "linestyle": dashes} | styles.get(one.mark, {})
+    style: dict[str, Any] = {"linewidth": 1.6, "linestyle": dashes} | styles.get(one.mark, {})
     axes.plot(x, y, color=color, label=plain(one.name), **style)
 
 

@@ -188,7 +188,10 @@ function drawPlot(box, plot) {
     const ends = first.one.low ? ` [${written(first.one.low[first.i])}, ${written(first.one.high[first.i])}]` : "";
     if (names.length) say(`${first.one.name}\n${at}${ends}`, ...first.at);
     else if (isCloud) say(`${first.one.name}\n${at}\n${area.panel.ylabel} ${value(first)}`, ...first.at);
-    else say([at, ...found.map((one) => `${one.one.name}: ${value(one)}`)].join("\n"), first.at[0], py);
+    else {
+      const own = ({ one, i }) => one.x[i] === first.one.x[first.i] ? "" : ` (at ${written(one.x[i])})`;
+      say([at, ...found.map((one) => `${one.one.name}: ${value(one)}${own(one)}`)].join("\n"), first.at[0], py);
+    }
     point.last = first;
   }
 
