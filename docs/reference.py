@@ -88,7 +88,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files that are no part of the site to their pages here."""
+    """Lead links to files that are no part of the site to their pages here; add search words."""
+    words = config.extra["synonyms"].get(page.file.src_uri.removesuffix(".md"), "")
+    page.meta["tags"] = words.split(", ")
     return LINK.sub(_inside, markdown) if "/" not in page.file.src_uri else markdown
 
 

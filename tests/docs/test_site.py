@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -100,3 +103,24 @@ def test_every_option_and_every_public_name_has_its_place(site, public_members):
     python = Read((site / "python.html").read_text(encoding="utf-8"))
     names = {*filbert.__all__, *(f"{c}{m}" for c, found in public_members.items() for m in found)}
     assert {name.lower() for name in names} <= python.ids
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node, which runs the search")
+def test_the_search_leads_from_what_people_type_to_the_page(site):
+    queries = (ROOT / "tests" / "docs" / "queries.txt").read_text(encoding="utf-8")
+    wanted = [
+        (query, f"{page}.html")
+        for page, typed in re.findall(r"(.+): (.+)", queries)
+        for query in typed.split(", ")
+    ]
+    done = subprocess.run(
+        ["node", str(ROOT / "tests" / "docs" / "search.js"), str(site)],
+        input="\n".join(query for query, _ in wanted),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    for (query, page), pages in zip(wanted, results, strict=True):
+        assert page in pages[:3], f"{query}: {pages[:5]}"
+        assert "log.html" not in pages
