@@ -147,3 +147,22 @@ def test_the_source_uses_the_words_of_the_field():
         for match in FOREIGN.finditer(path.read_text("utf-8"))
     ]
     assert len(found) <= MAX_FOREIGN_WORDS, found
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Not a page that is read as a whole: its entries are older than this rule.
+PAGES.remove(ROOT / "docs" / "log.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_uses_the_words_of_the_field_and_short_sentences(page):
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", page.read_text("utf-8"), flags=re.M | re.S)
+    # Tables, quotes and headings are no sentences; code and the aim of a link are no words.
+    text = re.sub(r"^ *(\||#|>|!\[).*$", "\n", text, flags=re.M)
+    text = re.sub(r"`[^`]*`|\"[^\"\n]*\"", "x", text)
+    text = re.sub(r"\]\([^)]*\)", "", text)
+    assert not FOREIGN.findall(text)
+    items = re.split(r"\n\s*\n|^ *(?:[-*]|\d+\.) ", text, flags=re.M)
+    sentences = [part.split() for item in items for part in re.split(r"[.!?]\W*\s", item)]
+    lengths = [len(words) for words in sentences if len(words) > 2]
+    assert sum(lengths) <= 25 * len(lengths), sum(lengths) / len(lengths)
