@@ -23,12 +23,14 @@ from typing import Any
 
 
 def pictures() -> Iterator[dict[str, Any]]:
-    """Yield the open figures as outputs, and close them."""
+    """Yield the open figures as outputs with 256 colours, and close them."""
     from matplotlib import pyplot
+    from PIL import Image
 
     for number in pyplot.get_fignums():
-        file = io.BytesIO()
-        pyplot.figure(number).savefig(file, format="png", dpi=72, metadata={"Software": None})
+        drawn, file = io.BytesIO(), io.BytesIO()
+        pyplot.figure(number).savefig(drawn, format="png", dpi=72)
+        Image.open(drawn).convert("RGB").quantize().save(file, format="png", optimize=True)
         image = base64.b64encode(file.getvalue()).decode()
         data = {"image/png": image, "text/plain": ["<Figure>"]}
         yield {"output_type": "display_data", "metadata": {}, "data": data}
