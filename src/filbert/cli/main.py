@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -310,7 +311,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if status == EXIT_INTERRUPTED:
+        # A library's thread may still be at work, which aborts the process while Python ends.
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
