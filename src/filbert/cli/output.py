@@ -79,23 +79,19 @@ def print_run(run: dict[str, Any]) -> None:
 
     from filbert.report.folder import headline_split
     from filbert.report.render import Cell
-    from filbert.report.table import difference_rows, result_table
+    from filbert.report.table import difference_table, result_table
 
     if headline_split(run) is None:
         print("Nothing was measured: there are no dev or test rows. Give them with --dev FILE.")
         return
-    table = result_table(run)
-    rows = [
-        [Text(str(c.value), "bold" * c.strong) if isinstance(c, Cell) else str(c) for c in row]
-        for row in table.rows
-    ]
-    if table.title:
-        print(table.title)
-    print_table([str(heading) for heading in table.head], rows, texts=(0,))
-    if differences := difference_rows(run):
-        print()
-        headings = ("metric", "difference", "95 % interval", "p", "from")
-        print_table(headings, differences, texts=(0, 4))
+    for table in (result_table(run), difference_table(run)):
+        rows = [
+            [Text(str(c.value), "bold" * c.strong) if isinstance(c, Cell) else str(c) for c in row]
+            for row in table.rows
+        ]
+        if rows:
+            print(table.title)
+            print_table([str(h) for h in table.head], rows, texts=range(table.num_text_columns))
 
 
 def print_places(folder: Path) -> None:

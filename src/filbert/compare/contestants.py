@@ -243,10 +243,9 @@ def run_contestant(run: ContestantRun) -> None:
     }
     if trained.training_seconds is not None:
         costs["training_seconds"] = trained.training_seconds
-        # Memory and energy of an earlier process are not known.
-        costs |= {} if is_resumed else peak_memory()
-        if joules and not (is_resumed or run.kind == "ensemble"):
-            costs["training_joules"] = joules
+        # Memory and energy of the processes before this one are not known.
+        if not (is_resumed or run.kind == "ensemble"):
+            costs |= peak_memory() | ({"training_joules": joules} if joules else {})
     shutil.rmtree(run.folder / "state", ignore_errors=True)
     write_json(run.folder / "run.json", facts | {"costs": costs})
 

@@ -33,7 +33,7 @@ from filbert.report.table import (
     FALLING,
     LOSSES,
     best_baseline,
-    difference_lines,
+    difference_table,
     difference_words,
     heading_of,
     headline_metrics,
@@ -179,7 +179,7 @@ def results(folder: RunFolder) -> Section | None:
         "Results",
         result_table(run),
         *remark,
-        [f"{line}." for line in difference_lines(run)],
+        difference_table(run),
         Table(["metric", *measured], every, title="Every metric"),
     )
 

@@ -131,51 +131,42 @@ def best_baseline(run: dict[str, Any], key: str) -> ResultRow | None:
     return next((row for row in baselines if row.metrics[key] == best), None)
 
 
-def difference_words(run: dict[str, Any], key: str, *, digits: int = 3) -> str:
-    """`+0.020 from NAME (0.950), 95 % interval [+0.010, +0.030], p 0.002`; empty without baseline.
+def difference(run: dict[str, Any], key: str) -> tuple[ResultRow, str, str, str] | None:
+    """The best baseline, and the model's metric less its own: difference, interval and p.
 
     Both values are rounded before subtracting, so that the three numbers add up.
     """
-    baseline = best_baseline(run, key)
-    value = result_rows(run)[0].metrics.get(key)
+    baseline, value = best_baseline(run, key), result_rows(run)[0].metrics.get(key)
     if baseline is None or value is None:
+        return None
+    found = baseline.differences.get(key) or {}
+    ends = numbers.interval(found["low"], found["high"], 3, sign=True) if found else ""
+    probability = numbers.probability(found["p"]) if "p" in found else ""
+    return baseline, f"{round(value, 3) - round(baseline.metrics[key], 3):+.3f}", ends, probability
+
+
+def difference_words(run: dict[str, Any], key: str) -> str:
+    """`+0.020 from NAME (0.950), 95 % interval [+0.010, +0.030], p 0.002`; "" without baseline."""
+    known = difference(run, key)
+    if known is None:
         return ""
-    other = round(baseline.metrics[key], digits)
-    text = f"{round(value, digits) - other:+.{digits}f} from {baseline.name} ({other:.{digits}f})"
-    found = baseline.differences.get(key)
-    if not found:
-        return text
-    ends = numbers.interval(found["low"], found["high"], digits, sign=True)
-    text += f", 95 % interval {ends}"
-    if "p" in found:
-        text += f", p {numbers.probability(found['p'])}"
-    return f"{text}{', not statistically significant on these rows' * (not is_significant(found))}"
+    baseline, text, ends, probability = known
+    text += f" from {baseline.name} ({baseline.metrics[key]:.3f})"
+    text += f", 95 % interval {ends}" * bool(ends) + f", p {probability}" * bool(probability)
+    is_unsure = ends and not is_significant(baseline.differences[key])
+    return f"{text}, not statistically significant on these rows" if is_unsure else text
+
+
+def difference_table(run: dict[str, Any]) -> Table:
+    """The difference of every headline metric from the best baseline; no rows without one."""
+    known = [(name, difference(run, key)) for key, name in headline_metrics(run)]
+    rows = [[name, found[0].name, *found[1:]] for name, found in known if found]
+    return Table(["metric", "baseline", "difference", "95 % interval", "p"], rows, 2)
 
 
 def is_significant(difference: dict[str, float]) -> bool:
     """Whether the interval of a difference excludes zero."""
     return difference["low"] > 0 or difference["high"] < 0
-
-
-def difference_rows(run: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Every headline metric less that of the best baseline: difference, interval, p, its name."""
-    rows = list[tuple[str, ...]]()
-    for key, name in headline_metrics(run):
-        baseline, value = best_baseline(run, key), result_rows(run)[0].metrics.get(key)
-        if baseline is None or value is None:
-            continue
-        found = baseline.differences.get(key, {})
-        ends = numbers.interval(found["low"], found["high"], 3, sign=True) if found else ""
-        probability = numbers.probability(found["p"]) if "p" in found else ""
-        difference = round(value, 3) - round(baseline.metrics[key], 3)
-        rows.append((name, f"{difference:+.3f}", ends, probability, baseline.name))
-    return rows
-
-
-def difference_lines(run: dict[str, Any]) -> list[str]:
-    """A line for the difference of every headline metric from the best baseline."""
-    lines = [(name, difference_words(run, key)) for key, name in headline_metrics(run)]
-    return [f"{name}: {words}" for name, words in lines if words]
 
 
 def result_table(run: dict[str, Any]) -> Table:

@@ -286,7 +286,8 @@ def _sequences(task: Task, row: Row, prediction: Prediction) -> Passages:
     parts: list[str] = []
     for text in row_texts(task, row):
         parts += [text] if isinstance(text, str) else text
-    return [(name, excerpt(text)) for name, text in zip(("text", "second text"), parts)]  # noqa: B905
+    names = ("text", "second text")[: len(parts)]
+    return [(name, excerpt(text)) for name, text in zip(names, parts, strict=True)]
 
 
 def _question(task: Task, row: Row, prediction: Prediction) -> Passages:
