@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
@@ -18,11 +19,10 @@ from filbert.cli.verbs.models import info, print_differences
 from filbert.text.tokenizer import Tokenizer
 
 
-def shown(first: Path, second: Path, width: int = 100) -> str:
-    console = Console(width=width)
-    with console.capture() as captured:
-        print_differences(differences(("one", "two"), (first, second)), console)
-    return captured.get()
+def shown(first: Path, second: Path) -> str:
+    with redirect_stdout(StringIO()) as printed:
+        print_differences(differences(("one", "two"), (first, second)))
+    return printed.getvalue()
 
 
 def test_it_tells_how_the_model_came_to_be(model, capsys):

@@ -22,7 +22,7 @@ LABELS = {
 class Page(HTMLParser):
     """Tags, addresses, section ids, headings, table rows and text of a page of closed tags."""
 
-    VOID = {"meta", "img", "br"}
+    VOID = {"meta", "img", "br", "input"}
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -18,7 +18,8 @@ CONTESTANTS, save, write_study = studies.CONTESTANTS, studies.save, studies.writ
 
 SECTIONS = [
     "Ranking", "What to try next", "Significance tests", "Curves and calibration",
-    "Quality and cost", "Errors", "Worst errors", "Data", "Failed and missing", "How it was made",
+    "Quality and cost", "Errors", "Metrics by slice", "Worst errors", "Data",
+    "Failed and missing", "How it was made",
 ]  # fmt: skip
 HOSTILE = "<script>alert('&\")</script>"
 
@@ -126,6 +127,15 @@ def test_a_hostile_name_is_shown_and_not_run(small, written):
     page = written(folder)
     page.check_scripts()
     assert HOSTILE in page.text
+
+
+def test_slices_by_length_have_the_share_of_right_rows_of_each_contestant(small, written):
+    folder, _ = small
+    study = StudyFiles(folder)
+    shares = [100 * (one.gold == one.predicted).mean() for one in study.scores.values()]
+    _, count, *cells = written(folder).row("to 20 tokens")
+    assert int(count) == len(next(iter(study.scores.values())).gold)
+    assert [float(cell.split()[0]) for cell in cells] == pytest.approx(shares, abs=0.05)
 
 
 def test_a_folder_that_is_no_study_is_refused(tmp_path):

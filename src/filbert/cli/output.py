@@ -16,7 +16,6 @@ from filbert.errors import ConfigError, printable
 from filbert.files import check_writable
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
     from filbert.inference.predictor import Predictor
@@ -40,14 +39,15 @@ def print_table(
     rows: Sequence[Sequence[str | Text]],
     *,
     texts: Sequence[int] = (),
-    console: Console | None = None,
+    width_of_pipe: int | None = None,
 ) -> None:
-    """Print a table on stdout or `console`.
+    """Print a table on stdout.
 
     Args:
         headings: One for each column; without any text there is no heading line.
         rows: Cells, which are never read as markup.
         texts: Numbers of the columns with texts, which may wrap; the others are numbers.
+        width_of_pipe: Columns if stdout is no terminal, otherwise 80 or what COLUMNS says.
     """
     from rich.console import Console
     from rich.table import Table
@@ -70,7 +70,8 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    (console or Console(emoji=False)).print(table, highlight=False)
+    width = None if sys.stdout.isatty() else width_of_pipe
+    Console(emoji=False, width=width).print(table, highlight=False)
 
 
 def print_run(run: dict[str, Any]) -> None:

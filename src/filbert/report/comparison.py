@@ -23,6 +23,7 @@ from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
 from filbert.report.plots import Ranking
+from filbert.report.predictions import by_tokens, crossed
 from filbert.report.render import (
     Cell,
     Section,
@@ -38,7 +39,7 @@ from filbert.report.render import (
 )
 from filbert.report.run import label_counts
 from filbert.report.table import FALLING, Columns, best_value
-from filbert.report.worst_errors import MOST_ERRORS, excerpt
+from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
 
 # Metric and heading; the first one decides the ranking.
 BINARY: Columns = (
@@ -367,8 +368,7 @@ def errors(study: StudyFiles) -> Section:
     num = len(study.labels)
     figures: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
-        counts = np.zeros((num, num), dtype=np.int64)
-        np.add.at(counts, (scores.gold, scores.predicted), 1)
+        counts = crossed(list(zip(scores.gold, scores.predicted, strict=True)), num)
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
         figures[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
     return section("Errors", gallery(study.path, figures), per_label(study))
@@ -425,23 +425,25 @@ def next_steps(study: StudyFiles) -> Section:
     return section("What to try next", hints)
 
 
-def slices(study: StudyFiles) -> Section | None:
-    """Metrics on parts of the test rows."""
+def slices(study: StudyFiles) -> Section:
+    """The share of test rows that are exactly right by length, and metrics by the slice column."""
     parts: list[dict[str, Any]] = study.results["slices"]
-    if not parts:
-        return None
-    known = [one for one in SLICES if one[0] in next(iter(parts[0]["contestants"].values()))]
+    found = parts[0]["contestants"] if parts else {}
+    known = [one for one in SLICES if any(one[0] in metrics for metrics in found.values())]
     rows = [
         [part["slice"], name, numbers.count(part["rows"]),
          *(fixed(metrics[key], study.digits) for key, _ in known)]
         for part in parts for name, metrics in part["contestants"].items()
     ]  # fmt: skip
     head = ["slice", "contestant", "rows", *(heading for _, heading in known)]
-    return section(
-        "Metrics by slice",
-        *texts("slices"),
-        Table(head, rows, 2, title="Slices in numbers", folded=len(rows) > MOST_PAIRS),
-    )
+    column = Table(head, rows, 2, title="By the slice column", folded=len(rows) > MOST_PAIRS)
+    right = {name: scores.gold == scores.predicted for name, scores in study.scores.items()}
+    # Lengths by one tokenizer, so that all contestants have the same slices.
+    name = next((name for name, scores in study.scores.items() if scores.tokens.any()), "")
+    parted = by_tokens(study.scores[name].tokens) if name else {}
+    title = f"Rows exactly right, by length in tokens of {name}"
+    lengths = slice_table(parted, right, title)
+    return section("Metrics by slice", lengths, column, *texts("slices"))
 
 
 # Data and provenance

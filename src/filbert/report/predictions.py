@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -345,7 +345,7 @@ def answers(folder: RunFolder) -> Section:
     for start, end in zip(ANSWER_WORDS, [*ANSWER_WORDS[1:], None], strict=True):
         last = "or more" if end is None else f"to {end - 1}" if end > start + 1 else ""
         names.append(f"{start} {last} words".replace("  ", " "))
-    contexts, by_context = by_tokens(rows)
+    contexts = by_tokens(np.array([row["num_tokens"] for row in rows]))
     answered = []
     for name, wanted in (("answerable", True), ("unanswerable", False)):
         given = [bool(row["answer"]) for row in rows if bool(row["gold"]) == wanted]
@@ -354,36 +354,37 @@ def answers(folder: RunFolder) -> Section:
     head = ["questions", "answered", "left empty"]
     by_length = np.searchsorted(ANSWER_WORDS, np.maximum(lengths, 1), "right")
     by_length[[not row["gold"] for row in rows]] = 0
+    by_words = {name: by_length == number for number, name in enumerate(names)}
     return section(
         "Answers",
         num_rows(folder, "questions"),
         gallery(
             folder.path,
             {},
-            _by_group("Shortest gold answer", names, by_length, scores),
-            _by_group("Question and context", contexts, by_context, scores),
+            _by_group("Shortest gold answer", by_words, scores),
+            _by_group("Question and context", contexts, scores),
             Table(head, answered, title="Answerable and unanswerable questions"),
         ),
     )
 
 
-def _by_group(title: str, names: Sequence[str], groups: np.ndarray, scores: np.ndarray) -> Table:
-    """A table of F1 and exact match (N, 2) by group number, int (N,)."""
+def _by_group(title: str, parts: Mapping[str, np.ndarray], scores: np.ndarray) -> Table:
+    """A table of F1 and exact match, of (N, 2), by part of the rows, bool (N,)."""
     rows = []
-    for number, name in enumerate(names):
-        part = scores[groups == number]
+    for name, is_in in parts.items():
+        part = scores[is_in]
         if len(part):
             exact, f1 = part.mean(0)
             rows.append([name, f"{len(part):,}", numbers.percent(f1), numbers.percent(exact)])
     return Table([title.lower(), "questions", "F1", "exact match"], rows, title=title)
 
 
-def by_tokens(rows: list[Prediction]) -> tuple[list[str], np.ndarray]:
-    """Quarters of the rows by their number of tokens: names, and the number of each row's, (N,)."""
-    sizes = np.array([row["num_tokens"] for row in rows])
+def by_tokens(sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Quarters of the rows by their number of tokens, int (N,): bool (N,) by name."""
     borders = sorted({int(border) for border in np.quantile(sizes, [0.25, 0.5, 0.75])})
     names = [*(f"to {border:,} tokens" for border in borders), f"over {borders[-1]:,} tokens"]
-    return names, np.searchsorted(borders, sizes)
+    groups = np.searchsorted(borders, sizes)
+    return {name: groups == number for number, name in enumerate(names)}
 
 
 def question_scores(rows: list[Prediction]) -> np.ndarray:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.errors import FilbertError, InputError
+from filbert.errors import FilbertError, InputError, printable
 from filbert.files import read_json, write_json
 from filbert.metrics.classification import SMALLEST_PROBABILITY
 from filbert.report import numbers
 from filbert.report.folder import Prediction, RunFolder, gold_labels, predicted_labels
 from filbert.report.plots import share_interval
 from filbert.report.predictions import Entity, by_tokens, mistakes, question_scores
-from filbert.report.render import Section, Table, paragraph, section, texts
+from filbert.report.render import Cell, Section, Table, paragraph, section, texts
 
 if TYPE_CHECKING:
     from filbert.data.records import Row
     from filbert.tasks.base import Task
 
 MOST_ERRORS = 25
+# Columns of the data that are slices, their values, and the rows of a value.
+MOST_COLUMNS, MOST_VALUES, FEWEST_ROWS = 3, 20, 10
 # The texts that the report shows, in the run folder, for the day when the data file is gone.
 KEPT = "worst_errors.json"
 MOST_ENTITIES = 4
@@ -71,25 +74,74 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
 
 
 def slices(folder: RunFolder) -> Section | None:
-    """The share of rows that are exactly right, by their length and by truncation."""
+    """The share of rows that are exactly right, by length, truncation and columns of the data."""
     rule = rule_of(folder)
     if rule is None or folder.problem in ("regression", "embedding", "span_qa"):
         return None
-    names, groups = by_tokens(folder.rows)
-    parts = {name: groups == number for number, name in enumerate(names)}
+    parts = by_tokens(np.array([row["num_tokens"] for row in folder.rows]))
     is_cut = np.array([bool(row.get("truncated")) for row in folder.rows])
     if is_cut.any():
         parts |= {"truncated": is_cut, "not truncated": ~is_cut}
+    try:
+        more, left_out = by_columns(folder)
+        remark = f"Further columns with few values: {', '.join(left_out)}." if left_out else ""
+    except FilbertError as error:
+        more, remark = {}, f"Slices by columns of the data are not shown: {error}"
     is_right = np.array([key is None for key, _ in rule[1](folder.rows)])
-    rows = []
+    table = slice_table(parts | more, {"exactly right": is_right})
+    words = "With 95\N{NO-BREAK SPACE}% intervals: small slices vary by chance."
+    return section("Slices", table, f"{words} {remark}")
+
+
+def slice_table(
+    parts: Mapping[str, np.ndarray], is_right: Mapping[str, np.ndarray], title: str = ""
+) -> Table:
+    """Rows of each part, bool (N,), and by heading the share of True in bool (N,) of them."""
+    rows: list[list[object]] = []
     for name, is_in in parts.items():
         if is_in.any():
-            low, high = share_interval(is_right[is_in])
-            share = numbers.percent(float(is_right[is_in].mean()))
-            interval = numbers.interval(100 * low, 100 * high, 1)
-            rows.append([name, numbers.count(int(is_in.sum())), share, interval])
-    head = ["slice", "rows", "exactly right", "95\N{NO-BREAK SPACE}% interval"]
-    return section("Slices", Table(head, rows), "Small slices vary by chance: see the interval.")
+            cells = [_share(outcomes[is_in]) for outcomes in is_right.values()]
+            rows.append([name, numbers.count(int(is_in.sum())), *cells])
+    return Table(["slice", "rows", *is_right], rows, title=title)
+
+
+def _share(outcomes: np.ndarray) -> Cell:
+    low, high = share_interval(outcomes)
+    share = numbers.percent(float(outcomes.mean()))
+    return Cell(share, below=numbers.interval(100 * low, 100 * high, 1))
+
+
+def by_columns(folder: RunFolder) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Rows by the values of columns that training did not read, and columns beyond MOST_COLUMNS.
+
+    A column has 2 to MOST_VALUES values, and each of them is in FEWEST_ROWS rows or more.
+
+    Raises:
+        FilbertError: The data file is missing, has changed or cannot be read.
+    """
+    from filbert.data.columns import ColumnNames
+    from filbert.data.records import read_rows
+
+    own = ColumnNames.recorded(folder.run.get("options") or {})
+    found = read_rows(data_file(folder), separator=own.separator, encoding=own.encoding)
+    wanted = {row["line"] for row in folder.rows}
+    of_line = {row.line: row.values for row in found if row.line in wanted}
+    used = {"labels", *(name.removesuffix("_column") for name in vars(own))}
+    for value in vars(own).values():
+        used |= {value} if isinstance(value, str) else {*(value or ())}
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for column in dict.fromkeys(name for values in of_line.values() for name in values):
+        values = [of_line[row["line"]].get(column) for row in folder.rows]
+        names = np.array(["" if value is None else str(value).strip() for value in values])
+        counts = Counter(names.tolist())
+        is_small = 2 <= len(counts) <= MOST_VALUES and min(counts.values()) >= FEWEST_ROWS
+        if is_small and column not in used:
+            parts[column] = {
+                printable(f"{column}: {name or 'not stated'}", 100): names == name
+                for name, _ in counts.most_common()
+            }
+    shown = [*parts][:MOST_COLUMNS]
+    return {k: v for name in shown for k, v in parts[name].items()}, [*parts][MOST_COLUMNS:]
 
 
 def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Errors]] | None:
@@ -228,15 +280,9 @@ def passages(
     Returns:
         (name, excerpt) pairs by row number, and the reason when there are none.
     """
-    from filbert.data.records import file_digest
-
-    path, kept = folder.data.get("path"), folder.path / KEPT
+    kept = folder.path / KEPT
     try:
-        if path is None or not Path(path).is_file():
-            raise InputError(f"{path} does not exist.")
-        if file_digest(path) != folder.data.get("sha256"):
-            raise InputError(f"{path} has changed since the run.")
-        found = _read(folder, path, {row["row"]: row for row in predictions})
+        found = _read(folder, data_file(folder), {row["row"]: row for row in predictions})
         write_json(kept, {"split": folder.split, "texts": found})
         return found, ""
     except FilbertError as error:
@@ -244,6 +290,22 @@ def passages(
         if known.get("split") == folder.split:
             return {int(row): shown for row, shown in known["texts"].items()}, ""
         return {}, f"The texts are not shown: {error}"
+
+
+def data_file(folder: RunFolder) -> str:
+    """The path of the measured rows.
+
+    Raises:
+        InputError: The file is not that of the run.
+    """
+    from filbert.data.records import file_digest
+
+    path = folder.data.get("path")
+    if path is None or not Path(path).is_file():
+        raise InputError(f"{path} does not exist.")
+    if file_digest(path) != folder.data.get("sha256"):
+        raise InputError(f"{path} has changed since the run.")
+    return str(path)
 
 
 def excerpt(text: str, at: int = 0) -> str:

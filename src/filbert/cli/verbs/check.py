@@ -117,7 +117,7 @@ def split_names(files: Sequence[str]) -> list[str]:
 
 def print_report(report: Report, console: Console) -> None:
     """Print counts and lengths per file, then the findings, the most serious first."""
-    _print_splits(report, console)
+    _print_splits(report)
     # Files without their folders, if their names are different; --json keeps the folders.
     times = Counter(Path(split.path).name for split in report.splits)
     unique = {split.path for split in report.splits if times[Path(split.path).name] == 1}
@@ -128,7 +128,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print("No problems.")
 
 
-def _print_splits(report: Report, console: Console) -> None:
+def _print_splits(report: Report) -> None:
     rows = []
     for split in report.splits:
         lengths = split.lengths
@@ -143,13 +143,12 @@ def _print_splits(report: Report, console: Console) -> None:
         [headings[column] for column in used],
         [[row[column] for column in used] for row in rows],
         texts=[number for number, column in enumerate(used) if column in (0, 2)],
-        console=console,
     )
     units = {split.lengths.unit for split in report.splits if split.lengths}
     if units:
         what = "cut at" if any(row[-1] for row in rows) else "longer rows are read in windows of"
         limit = f"; {what} {report.max_length}" if "tokens" in units else ""
-        console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
+        print(f"Lengths are in {units.pop()}{limit}.")
 
 
 def _labels(split: SplitReport) -> str:

@@ -95,7 +95,6 @@ def _given_or_usual(
 
 def print_ranking(study: StudyFiles) -> None:
     """Print the contestants of a study, the best first: metrics with intervals, and costs."""
-    from rich.console import Console
     from rich.text import Text
 
     columns = study.metrics[:3]
@@ -116,11 +115,9 @@ def print_ranking(study: StudyFiles) -> None:
     names = (heading.partition(",")[0] for _, heading in columns)
     headings = ("contestant", *names, "runs", "training", "rows/s")
     num_rows = numbers.count(study.results["data"]["test"]["rows"])
-    console = Console(emoji=False)
     if columns:
-        title = f"{num_rows} test rows, mean of the seeds, {study.level} interval"
-        console.print(title, highlight=False)
-    print_table(headings, rows, texts=(0,), console=console)
+        print(f"{num_rows} test rows, mean of the seeds, {study.level} interval")
+    print_table(headings, rows, texts=(0,))
 
 
 def _cell(metric: dict[str, Any]) -> Text:

@@ -80,7 +80,7 @@ def inspect(
     _write(inspection, out)
 
 
-def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
+def _items(text: str, text_b: str | None, others: Sequence[str] = ()) -> list[Any]:
     """Return the texts and pairs to inspect, one of which may come from stdin."""
     texts = [text, *others, *(() if text_b is None else (text_b,))]
     if texts.count(STDIO) > 1:
@@ -323,7 +323,7 @@ def explain(
     check_page(out, printed="--json" if json else None)
     points = _steps_by_method(method, steps, top)
     predictor = Predictor.load(model, device=device)
-    chosen = find_target(predictor, _item(text, text_b), target=target, word=word)
+    chosen = find_target(predictor, _items(text, text_b)[0], target=target, word=word)
     explanations = [attribute(predictor, chosen, method=m, steps=n) for m, n in points.items()]
     free = write_page(out, lambda: explanation_page(explanations, model))
     documents = [one.to_dict() for one in explanations]
@@ -344,13 +344,6 @@ def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int 
     for name, count in points.items():
         check_method(name, steps=count)
     return points
-
-
-def _item(text: str, text_b: str | None) -> str | tuple[str, str]:
-    """Return the text or pair, one of which may come from stdin."""
-    if text == STDIO and text_b == STDIO:
-        raise ConfigError("Only one of the two texts can come from stdin.")
-    return typed_text(text) if text_b is None else (typed_text(text), typed_text(text_b))
 
 
 def _print(explanation: Explanation, top: int) -> None:

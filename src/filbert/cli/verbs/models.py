@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -21,9 +21,6 @@ from filbert.cli.arguments import (
 from filbert.cli.output import cell, metric_lines, print_json, print_table
 from filbert.errors import printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def info(
     model: ModelName,
@@ -36,16 +33,13 @@ def info(
     json: AsJson = False,
 ) -> None:
     """Describe a checkpoint and its training; of two, list the differences."""
-    from rich.console import Console
-
     from filbert.checkpoints.differences import differences
     from filbert.checkpoints.opening import find_model
     from filbert.inference.predictor import model_facts
 
-    console = Console(emoji=False)
     if other is not None:
         result = differences((model, other), (find_model(model), find_model(other)))
-        print_json(result) if json else print_differences(result, console)
+        print_json(result) if json else print_differences(result)
         return
     facts = model_facts(model)
     if json:
@@ -55,8 +49,6 @@ def info(
     rows = [(n.replace("_", " "), cell(v, 500)) for n, v in facts.items() if v not in (None, [])]
     print_table(("", ""), rows, texts=(0, 1))
     if tensors:
-        if not console.is_terminal:
-            console.width = 160  # a file or a pipe has no width, and names must not wrap
         print(f"{len(tensors)} tensors")
         table = [
             (
@@ -68,30 +60,28 @@ def info(
             for row in tensors
         ]
         headings = ("tensor", "shape", "dtype", "becomes")
-        print_table(headings, table, texts=(0, 1, 2, 3), console=console)
+        print_table(headings, table, texts=(0, 1, 2, 3), width_of_pipe=160)
 
 
-def print_differences(result: dict[str, Any], console: Console) -> None:
+def print_differences(result: dict[str, Any]) -> None:
     """Print the values that differ, the metrics, and the weights by part."""
-    from rich.text import Text
-
     names = zip("AB", result["names"], strict=True)
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
     pairs = {**result["values"], **result["metrics"]}
     rows = [(printable(name, 500), *map(cell, pair)) for name, pair in pairs.items()]
-    print_table(headings, rows, texts=(0, 1, 2), console=console)
-    console.print()
+    print_table(headings, rows, texts=(0, 1, 2))
+    print()
     weights = [
         (part["name"], str(part["equal"]), str(len(part["different"])), f"{part['largest']:.3g}")
         for part in result["tensors"]
     ]
     columns = ("weights", "equal", "different", "largest difference")
-    print_table(columns, weights, texts=(0,), console=console)
+    print_table(columns, weights, texts=(0,))
     is_same = result["same_answers"]
     verdict = "The predictions are the same." if is_same else "The predictions differ."
     if result["same_weights"] and not is_same:
         verdict = "The weights are the same; other values that decide predictions differ."
-    console.print(Text(verdict), style="bold", soft_wrap=True)
+    print(verdict)
 
 
 def convert(
