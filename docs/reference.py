@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from types import FunctionType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts.argument import Argument
 from mkdocs.config.defaults import MkDocsConfig
@@ -27,7 +27,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 
 import filbert
-from filbert.cli.main import RECIPE_OPTIONS, SUBCOMMANDS, VERBS, app, command_app
+from filbert.cli.main import GROUPS, RECIPE_OPTIONS, SUBCOMMANDS, app, command_app
 from filbert.recipes import built_in, read_recipe
 from filbert.train.options import keys_of_tables
 
@@ -55,8 +55,11 @@ def _found(item: Any, docs: str) -> list[Any]:
     if isinstance(item, str) and "*" in item:
         return sorted(path.name for path in Path(docs).glob(item))
     if isinstance(item, dict) and "options/" in item.values():
-        pages = ["options/index.md", *(f"options/{file_of(name)}" for name in verbs())]
-        return [dict.fromkeys(item, pages)]
+        pages = [
+            {title: [f"options/{file_of(name)}" for name in names]}
+            for title, names in verbs().items()
+        ]
+        return [dict.fromkeys(item, ["options/index.md", *pages])]
     return [item]
 
 
@@ -76,7 +79,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             path = _outside(link["path"])
             if path is not None and path not in PAGES:
                 made[f"source/{path}.md"] = source_page(path)
-    for name in verbs():
+    for name in (name for names in verbs().values() for name in names):
         made[f"options/{file_of(name)}"] = options_page(name)
     made["options/index.md"] = verbs_page()
     made["recipes.md"] = recipes_page()
@@ -139,13 +142,17 @@ class Verb:
         self.app = command_app(name.split())
 
     @cached_property
-    def arguments(self) -> list[Argument]:
-        """What can be given: by position first, then what has to be given, then the rest."""
-        found = self.app.assemble_argument_collection(
-            default_parameter=app.default_parameter, parse_docstring=True
-        )
-        shown = [argument for argument in found if argument.show]
-        return sorted(shown, key=lambda one: (one.index is None, not one.required))
+    def groups(self) -> dict[str, list[Argument]]:
+        """What can be given, in the groups and the order of `--help-all`."""
+        groups: dict[str, list[Argument]] = {"Arguments": []}
+        for level in (self.app, app.meta):
+            for argument in level.assemble_argument_collection(
+                default_parameter=app.default_parameter, parse_docstring=True
+            ):
+                if argument.show:
+                    (group,) = argument.parameter.group
+                    groups.setdefault(group.name, []).append(argument)
+        return {title: arguments for title, arguments in groups.items() if arguments}
 
     @property
     def says(self) -> list[str]:
@@ -153,12 +160,16 @@ class Verb:
         return inspect.cleandoc(self.app.help).split("\nParameters\n")[0].strip().split("\n\n")
 
 
-def verbs() -> list[str]:
-    """Names of all verbs and subcommands, as typed."""
-    names = []
-    for verb in VERBS:
-        names += [verb, *(f"{verb} {name}" for name in SUBCOMMANDS.get(verb, ()))]
-    return [name.replace("_", "-") for name in names]
+def verbs() -> dict[str, list[str]]:
+    """Names of all verbs and subcommands, as typed, by the groups of `filbert --help`."""
+    return {
+        title: [
+            name.replace("_", "-")
+            for verb in members
+            for name in (verb, *(f"{verb} {below}" for below in SUBCOMMANDS.get(verb, ())))
+        ]
+        for title, members in GROUPS.items()
+    }
 
 
 def file_of(name: str) -> str:
@@ -167,38 +178,47 @@ def file_of(name: str) -> str:
 
 
 def verbs_page() -> str:
-    """All verbs in one table."""
-    rows = [(f"[`{name}`]({file_of(name)})", _cell(Verb(name).says[0])) for name in verbs()]
-    return (
-        "# Every option\n\nWhat each verb takes, from its own definitions. All options can also "
-        "stand in a TOML file, given with `--recipe FILE`; flags win over it.\n\n"
-        + _table(("verb", "what it does"), rows)
-    )
+    """All verbs, a table for each group."""
+    parts = [
+        "# Every option\n\nWhat each verb takes, from its own definitions, in the order of "
+        "`filbert VERB --help-all`. All options can also be in a TOML file, given with "
+        "`--recipe FILE`; flags take precedence."
+    ]
+    for title, names in verbs().items():
+        rows = [(f"[`{name}`]({file_of(name)})", _cell(Verb(name).says[0])) for name in names]
+        parts.append(f"## {title}\n\n" + _table(("verb", "what it does"), rows))
+    return "\n\n".join(parts)
 
 
 def options_page(name: str) -> str:
-    """All options of a verb."""
+    """All options of a verb, each with an anchor, in the groups of its help."""
     verb = Verb(name)
-    rows = [
-        (
-            ", ".join(f"`{flag}`" for flag in flags_of(argument)),
-            f"`{type_of(argument.hint)}`",
-            default_of(argument),
-            _cell(argument.parameter.help or ""),
-        )
-        for argument in verb.arguments
-    ]
+    required = [one for arguments in verb.groups.values() for one in arguments if one.required]
     usage = " ".join(
-        flags_of(one)[0] if one.index is not None else f"{flags_of(one)[0]} {type_of(one.hint)}"
-        for one in verb.arguments
-        if one.required
+        names_of(one)[0] + ("" if one.index is not None else f" {type_of(one.hint)}")
+        for one in required
     )
     about = "\n\n".join(verb.says)
-    head = f"# filbert {name}\n\n{about}\n\n```text\nfilbert {name} {usage} ...\n```\n\n"
-    return head + _table(("option", "type", "default", "what it says"), rows)
+    usage = f"filbert {name} {usage} [OPTIONS]".replace("  ", " ")
+    parts = [f"# filbert {name}\n\n{about}\n\n```text\n{usage}\n```"]
+    for title, arguments in verb.groups.items():
+        parts += [f"## {title}", *map(option, arguments)]
+    return "\n\n".join(parts) + "\n"
 
 
-def flags_of(argument: Argument) -> list[str]:
+def option(argument: Argument) -> str:
+    """A term with its anchor, type and default, and what it says."""
+    name, *others = names_of(argument)
+    anchor = name.lstrip("-")
+    term = ", ".join([f"[`{name}`](#{anchor}){{ #{anchor} }}", *(f"`{other}`" for other in others)])
+    facts = "".join(f" · {fact}" for fact in (type_of(argument.hint), default_of(argument)) if fact)
+    says = re.sub(
+        r"\bdocs/([\w-]+\.md)", r"[\1](../\1)", _cell(argument.parameter.help or "Not described.")
+    )
+    return f"{term}{facts}\n\n:   {says}"
+
+
+def names_of(argument: Argument) -> list[str]:
     """What is typed for it: its name first, then other forms and the way to turn it off."""
     if argument.index is not None:
         return [argument.name.lstrip("-").upper()]
@@ -206,9 +226,11 @@ def flags_of(argument: Argument) -> list[str]:
 
 
 def type_of(hint: Any) -> str:
-    """A type as a reader of help texts knows it."""
+    """A type, or the choices, as a reader of help texts knows them."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(type_of(one) for one in get_args(hint) if one is not type(None))
+    if get_origin(hint) is Literal:
+        return "|".join(get_args(hint))
     if get_origin(hint) in (tuple, list):
         return f"{type_of(get_args(hint)[0])} ..."
     return {bool: "flag", str: "text", int: "integer", float: "number", Path: "path"}.get(
@@ -217,16 +239,14 @@ def type_of(hint: Any) -> str:
 
 
 def default_of(argument: Argument) -> str:
-    """The value of an option that is not given; "needed" where there is none."""
+    """The value of an option that is not given; "required" where there is none."""
     value = argument.field_info.default
     if argument.required:
-        return "needed"
-    if value is inspect.Parameter.empty or value is None or value == ():
+        return "required"
+    if value is inspect.Parameter.empty or value is None or value == () or value is False:
         return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
     text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
-    return f"`{text}`" if text else ""
+    return "default on" if value is True else f"default `{text}`" if text else ""
 
 
 # Recipes
@@ -268,7 +288,8 @@ def key_helps(verb: str) -> dict[str, str]:
     """What the options of a verb say, by the keys that a recipe has for them."""
     return {
         flag.lstrip("-").replace("-", "_"): argument.parameter.help or ""
-        for argument in Verb(verb).arguments
+        for arguments in Verb(verb).groups.values()
+        for argument in arguments
         for flag in argument.names
     }
 

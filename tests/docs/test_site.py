@@ -13,9 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import filbert
-from filbert.cli.main import VERBS
+from filbert.cli.main import SUBCOMMANDS, VERBS, run
 from filbert.recipes import built_in
-from filbert.train.options import FinetuneOptions, options_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,12 +90,26 @@ def test_no_page_loads_anything_from_another_place(site, pages):
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
 
 
-def test_every_option_and_every_public_name_has_its_place(site, public_members):
-    for verb in VERBS:
-        assert (site / "options" / f"{verb.replace('_', '-')}.html").is_file()
-    options = (site / "options" / "finetune.html").read_text(encoding="utf-8")
-    for name in options_in(FinetuneOptions):
-        assert f"<code>--{name.replace('_', '-')}</code>" in options
+def test_options_have_one_anchor_each_in_the_groups_and_the_order_of_the_help(
+    site, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    below = [(verb, name) for verb, names in SUBCOMMANDS.items() for name in names]
+    for words in [*((verb,) for verb in VERBS), *below]:
+        assert run([*words, "--help-all"]) == 0
+        # Boxes and their entries; subcommands, which are in the box Help, have pages of their own.
+        text = re.sub(r"╭─ Help ─.*?╯\n", "", capsys.readouterr().out, flags=re.DOTALL)
+        found = re.findall(r"^╭─ ([\w ]+) ─|^│ (?:\*  |   )?([\w-]+)", text, re.MULTILINE)
+        printed = [title or name for title, name in found]
+        page = (site / "options" / f"{'-'.join(words)}.html").read_text(encoding="utf-8")
+        parts = re.findall(r'<h2 id="[^"]*">([^<]+)<|<dt>.*? id="([^"]+)"><code>([^<]+)<', page)
+        for _, anchor, name in parts:
+            assert anchor == name.lstrip("-")
+            assert not name or page.count(f'id="{anchor}"') == 1, f"{words}: {anchor}"
+        assert [title or name for title, _, name in parts] == printed, words
+
+
+def test_recipes_and_public_names_have_their_place(site, public_members):
     recipes = Read((site / "recipes.html").read_text(encoding="utf-8"))
     shipped = [path.stem for verb in ("pretrain", "distill", "compare") for path in built_in(verb)]
     assert set(shipped) <= recipes.ids
