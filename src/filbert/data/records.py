@@ -285,7 +285,7 @@ class _Choice:
         # Columns with another use, such as the label, are not proposed.
         used = {self.columns.get(k, k) for k in (*self.columns, *self.required)} | {*self.extra}
         near = _similar(own, [name for name in names if name not in used])
-        if suffix_of(self.name) not in _FORMATS:
+        if suffix_of(self.name) not in _FORMATS and len(names) < 2:
             return "Only .csv, .tsv, .jsonl and .parquet files have columns."
         if len(names) == 1 and (mark := next((m for m in ";\t|," if m in names[0]), None)):
             return f"If fields end in {mark!r}, pass --separator {mark!r}."

@@ -414,7 +414,7 @@ def _open_corpus(
         if Path(path).is_dir():
             raise InputError(
                 f"{path} is a folder, but not one that `filbert corpus` made: it has no "
-                f"manifest.json. Name text files, or make the corpus first."
+                f"manifest.json. Name its files, as in {path}/*.txt, or make the corpus first."
             )
     run = Path(out).absolute()
     folder = run.with_name(f"{run.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
