@@ -39,6 +39,8 @@ _MAX_SCORES_CPU, _MAX_SCORES_GPU = 2**15, 2**22
 # Scores per head of a block, and the longest sequence whose probabilities are kept for the gradient
 # and which is no block: 12 heads take 50 MB. Longer ones take memory linear in their length.
 _MAX_BLOCK, _LONG = 2**20, 2**10
+# Tokens of a single text up to which torch's kernel takes two thirds of the time of our products.
+_SHORT = 32
 # Attention and its gradient in blocks, for float32, bf16 and float64 (aten, native_functions.yaml).
 _KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _KERNEL_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -341,7 +343,8 @@ class _Layer(NamedTuple):
             is_long = group.num_keys**2 > _MAX_SCORES_CPU
             return is_long and not has_gradient and not mkl_is_slow()
         is_whole = group.keys is None and (group.unseen is None or self.plan.causal)
-        return is_whole and group.length > _LONG
+        is_short = group.length <= _SHORT and not has_gradient
+        return is_whole and (group.length > _LONG or is_short)
 
     def kernel(
         self, query_ALD: Tensor, key_AKD: Tensor, value_AKD: Tensor, group: Group

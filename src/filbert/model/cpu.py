@@ -71,12 +71,12 @@ def dense(rows_TK: Tensor, layer: nn.Module, activation: str | None = None) -> T
     Without a gradient, a product on a CPU goes to oneDNN, which applies the activation while the
     result is still in registers. An int8, packed or low-rank layer has its own product.
     """
-    return cut(_dense(fill_up(rows_TK), layer, activation), len(rows_TK))
+    return cut(_dense(fill_up(rows_TK), layer, activation), rows_TK.shape[0])
 
 
 def linear(rows_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Compute rows @ weight.T + bias, (T, N), for a weight that belongs to another module."""
-    return cut(F.linear(fill_up(rows_TK), weight_NK, bias_N), len(rows_TK))
+    return cut(F.linear(fill_up(rows_TK), weight_NK, bias_N), rows_TK.shape[0])
 
 
 def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
@@ -181,7 +181,7 @@ def fill_up(rows: Tensor) -> Tensor:
     0.3 MB that are never freed. A layer has four products, so batches of any size took 1.5 GB
     within 500 sizes (docs/log.md). There are about 150 sizes, on average 1.5 % larger.
     """
-    missing = next_size(len(rows)) - len(rows)
+    missing = next_size(rows.shape[0]) - rows.shape[0]
     if not missing or rows.device.type != "cpu" or torch.is_grad_enabled():
         return rows
     return F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, missing))
@@ -190,7 +190,7 @@ def fill_up(rows: Tensor) -> Tensor:
 def cut(rows: Tensor, count: int) -> Tensor:
     """Remove the rows that `fill_up` appended to `count` rows."""
     # Without the condition, autograd would copy the gradient of every slice.
-    return rows if len(rows) == count else rows[:count]
+    return rows if rows.shape[0] == count else rows[:count]
 
 
 # Products of many small matrices.
