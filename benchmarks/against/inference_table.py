@@ -21,7 +21,8 @@ def rate(record: Record, seconds: float | None = None) -> float:
 
 
 def precision_of(side: str) -> str:
-    return side.rpartition("-")[2]
+    """The number format of a side; OpenVINO calls its static int8 models qint8."""
+    return side.rpartition("-")[2].removeprefix("q")
 
 
 def best_peer(records: Iterable[Record], precision: str) -> Record | None:
