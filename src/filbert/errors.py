@@ -38,7 +38,7 @@ class ConfigError(FilbertError):
 
 
 class FormatError(FilbertError):
-    """A model folder, checkpoint or vocabulary is damaged or not what it says it is."""
+    """A model folder, checkpoint or vocabulary is damaged or not of the format that it claims."""
 
     exit_status = 2
 

@@ -167,7 +167,7 @@ def score_predictions(
 
 
 def _check_order(row: Row, answer: Row) -> None:
-    """Refuse a prediction that says of itself that it belongs to another row."""
+    """Refuse a prediction whose own id or text is of another row."""
     for key, what in (("id", "another id"), ("tokens", "other words")):
         own, predicted = row.values.get(key), answer.values.get(key)
         if own is None or predicted is None:

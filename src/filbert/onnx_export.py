@@ -106,12 +106,12 @@ def export_onnx(
         out: The folder; an old one with a config.json is replaced.
         int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
         pooling: Of a bare encoder's `sentence_embedding`; "none" leaves it out; by default as the
-            folder says, else the mean.
+            folder sets, else the mean.
         data: Labelled rows, to compare metrics on; `names` are their columns.
         max_loss: The most that a metric on `data` may be worse by.
 
     Returns:
-        What filbert.json says about the export.
+        The entry of filbert.json about the export.
 
     Raises:
         RunError: The graph computes something else.
@@ -154,7 +154,7 @@ def export_onnx(
 def _facts(
     model: SessionModel, agreement: Agreement, name: str, *, is_int8: bool, opset: int
 ) -> dict[str, Any]:
-    """Return what filbert.json says about an export."""
+    """Return the entry of filbert.json about an export."""
     return {
         "filbert": version("filbert"),
         "from": portable(name),
@@ -182,7 +182,7 @@ def _check_agreement(agreement: Agreement, allowed: float, out: Path) -> None:
 def _record(
     facts: dict[str, Any], predictor: Predictor, checkpoint: Checkpoint, folder: Path
 ) -> None:
-    """Write filbert.json, and warn of what another program has to know."""
+    """Write filbert.json, and warn of what another program has to do."""
     listed = [folder / file for file in ("config.json", MODEL_FILE, WEIGHTS_FILE)]
     stored = {
         **(checkpoint.filbert or {}),

@@ -231,8 +231,8 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts): 
 
     Args:
         model: A folder, a built-in name or a Hub id.
-        pooling: "mean", "cls", "last" or "max"; as the model's folder says when None.
-        normalize: Scale to unit length; as the model's folder says when None.
+        pooling: "mean", "cls", "last" or "max"; as set in the model's folder when None.
+        normalize: Scale to unit length; as set in the model's folder when None.
         max_length: Cut texts to this many tokens.
         device: "cpu", "cuda", ...; the first GPU if there is one.
     """

@@ -192,6 +192,8 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     messages = [["message", "intent", "author"]]
     messages += [[f"film number {i} was good", "bad" if i % 2 else "good", i] for i in range(60)]
     reviews = [["sentence", "label"]] + [[text, i % 2] for i, (_, text) in enumerate(polarity[1:])]
+    with gzip.open(samples.path("intents_test.csv.gz"), "rt", encoding="utf-8") as file:
+        questions = [r for r in csv.reader(file) if r[1] in ("credit limit", "bill due")]
     heads = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
     paraphrases = [heads] + [[i % 2, i, i, t, f"{t} {i}"] for i, t in enumerate(TEXTS)]
     return {
@@ -205,6 +207,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "rows.csv": _csv(_toxic("test", 32)),
         "comments.csv.gz": _csv(_toxic("test", 32)),
         "messages.csv": _csv(messages),
+        "banking_data/train.csv": _csv([["text", "category"], *questions]),
         "labels.csv": _csv(polarity),
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),

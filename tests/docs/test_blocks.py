@@ -281,7 +281,8 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
 
 def lay(standins, page: Path, blocks: list[Block], folder: Path) -> None:
     """Put the files there that the page names, but for those that it makes itself."""
-    text = "\n".join(block.text for block in blocks)
+    # What a command prints names files that it has made.
+    text = "\n".join(block.text for block in blocks if block.language != "text")
     for name, make in standins.items():
         place = folder / name
         own = re.search(rf"""(--out |out=["']){re.escape(name)}(?![\w-])""", text)

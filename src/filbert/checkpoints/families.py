@@ -542,7 +542,7 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
                 tied=tied_names(
                     "roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias"
                 ),
-                # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act says.
+                # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
                 activation="gelu",
             ),
             **tasks,
@@ -1205,7 +1205,7 @@ def _mpnet() -> Family:
     first_token = PoolerSlot(name="classifier.dense", activation="tanh", dropout_before=True)
     words = table_names("mpnet")
     del words["token_type"]
-    # transformers computes 32 buckets, whatever this key says.
+    # transformers computes 32 buckets, whatever this key is.
     buckets = {"relative_attention_num_buckets": (32,)}
     return Family(
         model_type="mpnet",
@@ -1217,7 +1217,7 @@ def _mpnet() -> Family:
         layer_modules=("attention.attn.o", "attention.LayerNorm", *LAYER[2:]),
         distances={"table": "mpnet.encoder.relative_attention_bias"},
         keys={name: key for name, key in KEYS.items() if name != "type_vocab_size"},
-        # transformers counts from row 2, whatever `pad_token_id` says.
+        # transformers counts from row 2, whatever `pad_token_id` is.
         constants=dict(
             type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
         ),

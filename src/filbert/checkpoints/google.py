@@ -374,7 +374,7 @@ def _summary(left_out: Mapping[str, str]) -> list[str]:
 # Configuration. The files have the keys of Hugging Face's config.json, which took them over,
 # without those that Google's code fixes: the LayerNorm epsilon (1e-12) and the class.
 
-# What "gelu" computes, and why. Google's code knows no other name for either form.
+# What "gelu" computes, and why. Google's code has no other name for either form.
 _MEANING = {
     "bert": (
         "gelu",
@@ -625,7 +625,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
             f"Google's {path.name} cannot express {listed}; its code would compute with "
             f"{', '.join(repr(back.settings()[name]) for name in lost)}."
         )
-    # Google's code keeps keys that it does not know without reading them.
+    # Google's code keeps unknown keys without reading them.
     labels = checkpoint.labels or ()
     if labels != tuple(f"LABEL_{i}" for i in range(len(labels))):
         raw["id2label"] = {str(i): name for i, name in enumerate(labels)}

@@ -602,7 +602,7 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
             )
 
 
-# Tokenizers: what the classic files (vocab.txt and the like) do not say, as tables. Sources:
+# Tokenizers: what the classic files (vocab.txt and the like) do not contain, as tables. Sources:
 # transformers 5, models/*/tokenization_*.py and convert_slow_tokenizer.py.
 
 _BRACKETS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}

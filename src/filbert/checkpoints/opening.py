@@ -149,7 +149,7 @@ def is_adapter(place: Path) -> bool:
 
 @unreadable_as(InputError)
 def open_folder(place: Path | ModelFolder, route: str | None = None) -> ModelFolder:
-    """Return a place with its parsed files; that of an adapter knows the model that it changes.
+    """Return a place with its parsed files; that of an adapter has the model that it changes.
 
     Args:
         place: As `find_model` returns it.

@@ -540,7 +540,7 @@ def _limits(folder: Path) -> dict[str, Any]:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """Return what config_sentence_transformers.json says, by fields of SentenceVectors."""
+    """Return the settings of config_sentence_transformers.json, by fields of SentenceVectors."""
     path = folder / "config_sentence_transformers.json"
     if not path.is_file():
         return {}
@@ -587,6 +587,6 @@ def score_activation(place: Path | ModelFolder) -> str | None:
 
 
 def score_settings(place: Path | ModelFolder) -> dict[str, Any]:
-    """Return the entries of config.json that say how a cross-encoder's scores are activated."""
+    """Return the entries of config.json that set how a cross-encoder's scores are activated."""
     config, keys = opened(place).config or {}, ("sentence_transformers", _OLD_ACTIVATION)
     return {key: config[key] for key in keys if config.get(key) is not None}

@@ -425,7 +425,7 @@ def crc32c(data: bytes | memoryview | NDArray[Any]) -> int:
 def masked(crc: int) -> int:
     """Return the form in which a CRC is stored with its data.
 
-    Source: TensorFlow, tsl/lib/hash/crc32c.h; the CRC of bytes that contain a CRC is a poor one.
+    Source: TensorFlow, tsl/lib/hash/crc32c.h; a CRC over a stored CRC detects less.
     """
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

@@ -45,7 +45,7 @@ def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
 
 
 def _flag_type(option: Option) -> Any:
-    """Return the type of an option with what the parser has to know about it."""
+    """Return the type of an option with the parser's settings for it."""
     if option.default is True:
         return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
     if option.name in NAME_LISTS:

@@ -444,7 +444,7 @@ def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
 
 
 class EnergyMeter(threading.Thread):
-    """Adds up what the processors have used since it began, with all programs on the machine.
+    """Sums the energy that the CPUs have used since it began, for all programs on the machine.
 
     Linux counts it on most x86 machines, often for the superuser only. Tested with such files.
     """

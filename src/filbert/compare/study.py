@@ -405,10 +405,10 @@ def _remove_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: b
 
 def _machine() -> dict[str, Any]:
     """Describe the machine and the versions that the runs were made with."""
-    processor = device_name(torch.device("cpu"))
+    cpu = device_name(torch.device("cpu"))
     return {
-        "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else processor,
-        "processor": processor,
+        "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else cpu,
+        "processor": cpu,
         "threads": torch.get_num_threads(),
         "platform": platform.platform(terse=True),
         "versions": versions() | {"scikit-learn": version("scikit-learn")},
@@ -495,7 +495,7 @@ def _seed_entry(run: ContestantRun, folder: Path) -> dict[str, Any]:
     """Return the entry of a run."""
     last = run.recorded
     entry = {"seed": run.seed, "folder": str(run.folder.relative_to(folder.absolute()))}
-    # What other rows or options gave says nothing about this run.
+    # Results of other rows or options do not apply to this run.
     if last is None or last.fingerprint != run.fingerprint or last.status == "interrupted":
         return entry | {"status": "missing", "error": None}
     entry |= {"status": last.status, "error": last.error}

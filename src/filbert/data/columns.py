@@ -237,7 +237,7 @@ def recognised(
     wants_label = bool(label) and not has_label and not {"label", "labels"} & {*known}
     given = {names.text_column, names.text_pair_column, names.label_column} - {None, "text"}
     is_clear = not wants_text and not wants_label
-    # The reader says which of the given columns is missing.
+    # The reader reports which of the given columns is missing.
     if is_clear or len(known) < num_texts + bool(label) or not given <= {*known}:
         return names
     rows = read_rows(

@@ -306,7 +306,7 @@ def read_sentences(
 ) -> Iterator[Row]:
     """Return rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
 
-    If the file has a column with tokens, these are read. `is_conll` says which files are read as
+    If the file has a column with tokens, these are read. `is_conll` decides which files are read as
     CoNLL columns.
 
     Args:

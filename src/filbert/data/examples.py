@@ -129,7 +129,7 @@ def encode_rows(
             f"max_length is {max_length:,}; {len(long):,} texts are too long. Raise max_length, or "
             "pass another --on-overflow."
         )
-    # Only these are tokenised again, now with what the rule needs to know of each token.
+    # Only these are tokenised again, now with what the rule needs of each token.
     whole = [texts[i] for i in long]
     if rule == "window":
         pieces = tokenizer.windows(

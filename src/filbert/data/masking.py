@@ -272,7 +272,7 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 def _begins_unigram(piece: str) -> bool:
     """Return whether a piece begins a word: after a space, marks, digits, scripts without spaces.
 
-    Source: google-research/albert, `_is_start_piece_sp`, whose rule knows English only.
+    Source: google-research/albert, `_is_start_piece_sp`, whose rule is for English only.
     """
     if piece[:1] in ("▁", "<") or piece in _MARKS:
         return True

@@ -130,7 +130,7 @@ class Lines:
 
     Args:
         path: "-" is standard input.
-        encoding: Name of an encoding that Python knows; UTF-8 if not given.
+        encoding: Name of an encoding that Python supports; UTF-8 if not given.
 
     Raises:
         ConfigError: The encoding is unknown.

@@ -102,8 +102,8 @@ class VectorFile:
     def _parquet(self, path: Path, sizes: Sequence[int]) -> Path:
         """Write one row group per chunk.
 
-        Only the end of a Parquet file says where its rows are, so a file that was cut off could not
-        be continued. Until all chunks are there, they are Arrow streams.
+        Only the end of a Parquet file has the offsets of its rows, so a file that was cut off could
+        not be continued. Until all chunks are there, they are Arrow streams.
         """
         import pyarrow
         from pyarrow import parquet

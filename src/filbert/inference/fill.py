@@ -38,7 +38,7 @@ def fill_masks(
 ) -> Iterator[dict[str, Any]]:
     """Candidates for every mask of every text, in order and in fixed memory.
 
-    The masks of a text are filled independently of each other; the model sees them all. A text
+    The masks of a text are filled independently of each other; the model reads them all. A text
     beyond `max_length` tokens is cut around its masks; masks far apart get a sequence each.
 
     Args:

@@ -7,8 +7,8 @@ states, attention maps.
 T tokens in the batch, S sequences, K rows asked for, H hidden size.
 
 On a CPU several batches run next to each other, each on its own cores: half of the calls in a layer
-are too small to be shared out, and two threads on one batch spend a tenth of their time waiting for
-each other. On a GPU batches run one after the other, and the host packs the next meanwhile.
+are too small to be shared out, and two threads on one batch wait for each other during a tenth
+of their time. On a GPU batches run one after the other, and the host packs the next meanwhile.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def run_vectors(
         read,
         max_tokens=max_tokens,
         precision=precision,
-        # Other layers are read by hooks, which would hear all threads.
+        # Other layers are read by hooks, which would run in all threads.
         one_at_a_time=not only_last,
         on_batch=on_batch,
     )
@@ -239,7 +239,7 @@ def run_vectors(
 
 
 def first_pass(model: Model | SessionModel, precision: Precision, max_length: int) -> None:
-    """Run a model over a few tokens, so that no request pays for what is made once."""
+    """Run a model over a few tokens, so that no request waits for what is made once."""
     # An export need not give hidden states.
     run = model.session.run if isinstance(model, SessionModel) else model
     with sharing_cores(model), torch.inference_mode(), precision.autocast(model.device):

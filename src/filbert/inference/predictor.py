@@ -216,7 +216,7 @@ class Predictor:
         return predictor
 
     def warm_up(self) -> None:
-        """Run a few short passes, so that the first request does not pay for them."""
+        """Run a few short passes, so that the first request does not wait for them."""
         first_pass(self.model, self.precision, self.max_length)
         if self.model.head is None:
             self.embed(["."])
@@ -475,7 +475,7 @@ class Predictor:
         return len(self._layer_numbers(layers)) * self.model.config.hidden_size
 
     def vector_settings(self, **how: Unpack[VectorOptions]) -> SentenceVectors:
-        """How vectors are made: as the folder says, unless options say otherwise.
+        """How vectors are made: as set in the folder, unless options differ.
 
         Raises:
             ConfigError: An option is unknown or out of range, or does not fit the folder.

@@ -40,7 +40,7 @@ def score_texts(
     """The pseudo-log-likelihood of every text, in order and in fixed memory.
 
     A text of n tokens becomes n sequences, each with another token masked. In a text beyond
-    `max_length` tokens the model sees so many around each mask; every token is scored.
+    `max_length` tokens the model reads so many around each mask; every token is scored.
 
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.

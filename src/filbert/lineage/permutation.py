@@ -80,7 +80,7 @@ class TwoStreams(nn.Module):
         config, length = self.encoder.config, ids_ST.shape[1]
         rows = torch.arange(len(ids_ST))[:, None]
         behind = torch.arange(length)[:, None] - torch.arange(length)
-        # A token sees itself in the stream of contents, but not in that of queries.
+        # A token attends to itself in the stream of contents, but not in that of queries.
         content_unseen = unseen_STT & (behind != 0)
         drop = nn.Dropout(config.dropout.hidden).train(self.training)
         content = drop(self.encoder.embeddings.word(ids_ST))

@@ -196,7 +196,7 @@ class RankedRows:
         """Compute `ranking.roc_auc`, `ranking.pr_auc` and precisions, float64 (2 + recalls, B).
 
         A precision is the highest of any cut with at least a recall. The cut is chosen on these
-        very rows, so it compares rankings and promises nothing for new rows. Values that are not
+        very rows, so it compares rankings and is no estimate for new rows. Values that are not
         defined are NaN.
 
         Args:

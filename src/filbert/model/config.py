@@ -424,7 +424,7 @@ class EncoderConfig:
         num_hidden_layers: Layers executed.
         attention: Heads, windows, direction.
         feed_forward: Width, activation, gate.
-        positions: How tokens know their position.
+        positions: How positions are encoded.
         norm: Normalisation and its place.
         embeddings: Token types and table width.
         layer_groups: Distinct sets of layer parameters; None for one per layer, 1 for all shared

@@ -96,7 +96,7 @@ class Heads(nn.Module):
     """Queries, keys and values as a layer's product gives them, laid out by heads.
 
     The heads of keys and values are repeated where several heads of queries share them: attention
-    is a tenth of a layer, and its other parts know one layout.
+    is a tenth of a layer, and its other parts support one layout.
     """
 
     def __init__(self, config: EncoderConfig, num_heads: int) -> None:
@@ -362,7 +362,7 @@ def initialize(module: nn.Module, std: float) -> None:
             nn.init.zeros_(part.bias)
 
 
-# Inner states, by hooks: the forward pass itself does not know about them.
+# Inner states, by hooks: the forward pass itself has no code for them.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Heads: hidden states to logits. A head knows no label names and no loss.
+"""Heads: hidden states to logits. A head has no label names and no loss.
 
 T tokens in the batch, S sequences, K rows asked for, H hidden size, E width of the word table, V
 vocabulary, C classes.

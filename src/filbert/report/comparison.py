@@ -242,8 +242,8 @@ def ranking(study: StudyFiles) -> Section:
     rows: list[list[object]] = []
     for place, one in enumerate(measured, start=1):
         name = f"{place}. {one['name']}{' ≈' * (one in study.level_with_first)}"
-        figures = [(one["test"][key], best[key]) for key, _ in study.metrics]
-        rows.append([name, *(_metric(figure, most, digits) for figure, most in figures)])
+        charts = [(one["test"][key], best[key]) for key, _ in study.metrics]
+        rows.append([name, *(_metric(figure, most, digits) for figure, most in charts)])
     falling = [heading for key, heading in study.metrics if key in FALLING]
     return section(
         "Ranking",
@@ -302,7 +302,7 @@ def tests(study: StudyFiles) -> Section | None:
 
 def curves(study: StudyFiles) -> Section:
     """ROC and precision-recall curves of two labels, and the calibration."""
-    figures, at, of_label = {}, study.positive, "the predicted label"
+    charts, at, of_label = {}, study.positive, "the predicted label"
     calibrated = []
     for name, scores in study.scores.items():
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
@@ -318,8 +318,8 @@ def curves(study: StudyFiles) -> Section:
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
-            figures[kind] = (plots.ranking_plot(ordered, kind), caption)
-    figures["calibration"] = (
+            charts[kind] = (plots.ranking_plot(ordered, kind), caption)
+    charts["calibration"] = (
         plots.reliability_plot(
             calibrated, xlabel=f"probability of {of_label}", ylabel="observed frequency"
         ),
@@ -329,7 +329,7 @@ def curves(study: StudyFiles) -> Section:
     return section(
         "Curves and calibration",
         "Of each contestant's seed that is best on dev.",
-        gallery(study.path, figures),
+        gallery(study.path, charts),
     )
 
 
@@ -338,7 +338,7 @@ def costs(study: StudyFiles) -> Section | None:
     known = [cost for cost in COSTS if any(one["costs"].get(cost[0]) for one in study.measured)]
     if not known:
         return None
-    heading, figures = study.metrics[0][1], {}
+    heading, charts = study.metrics[0][1], {}
     for key, axis in (
         ("training_seconds", "training, seconds"),
         ("rows_per_second", "inference, rows per second"),
@@ -350,14 +350,14 @@ def costs(study: StudyFiles) -> Section | None:
         ]
         if len(models) > 1:
             plot = plots.cost_plot(models, xlabel=axis, ylabel=heading)
-            figures[f"cost_{key}"] = (plot, f"{heading} over {axis}.")
+            charts[f"cost_{key}"] = (plot, f"{heading} over {axis}.")
     rows = [
         [one["name"], *(write(one["costs"].get(key)) for key, _, write in known)]
         for one in study.measured
     ]
     return section(
         "Quality and cost",
-        gallery(study.path, figures),
+        gallery(study.path, charts),
         Table(["contestant", *(name for _, name, _ in known)], rows),
         "Medians over the seeds, each measured in the process of the run.",
     )
@@ -366,12 +366,12 @@ def costs(study: StudyFiles) -> Section | None:
 def errors(study: StudyFiles) -> Section:
     """Confusion matrices."""
     num = len(study.labels)
-    figures: dict[str, Any] = {}
+    charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
         counts = crossed(list(zip(scores.gold, scores.predicted, strict=True)), num)
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
-        figures[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
-    return section("Errors", gallery(study.path, figures), per_label(study))
+        charts[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
+    return section("Errors", gallery(study.path, charts), per_label(study))
 
 
 def per_label(study: StudyFiles) -> Table:

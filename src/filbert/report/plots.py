@@ -224,7 +224,7 @@ def plain(name: object, longest: int = 28) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG; equal figures give equal bytes."""
+    """Write a PNG; equal charts give equal bytes."""
     with warnings.catch_warnings():
         # Characters that the font lacks are drawn as boxes; the tables have the real names.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")

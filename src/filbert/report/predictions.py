@@ -57,7 +57,7 @@ def ranking(folder: RunFolder) -> Section | None:
         remark = "All rows are of one class, so there are no curves."
         return section("Ranking", num_rows(folder), remark)
     is_binary, first = folder.problem == "binary", curves[0]
-    figures: dict[str, Any] = {
+    charts: dict[str, Any] = {
         "roc": (plots.ranking_plot(curves, "roc"), "ROC curves. Dashed: a random ranking."),
         "pr": (
             plots.ranking_plot(curves, "pr", show_random=is_binary),
@@ -68,8 +68,8 @@ def ranking(folder: RunFolder) -> Section | None:
         threshold = folder.metrics.get("threshold", folder.run.get("threshold"))
         plot = plots.threshold_plot(first.is_positive, first.scores, threshold)
         caption = "Precision, recall and F1 at other thresholds. The one in use was chosen on dev."
-        figures["threshold"] = (plot, caption)
-    return section("Ranking", num_rows(folder), gallery(folder.path, figures))
+        charts["threshold"] = (plot, caption)
+    return section("Ranking", num_rows(folder), gallery(folder.path, charts))
 
 
 def rankings(folder: RunFolder) -> list[Ranking]:
@@ -97,15 +97,15 @@ def rankings(folder: RunFolder) -> list[Ranking]:
 def decisions(folder: RunFolder) -> Section:
     """Confusion matrix and the metrics of every label."""
     table = per_label(folder)
-    figures = {}
+    charts = {}
     if folder.problem != "multilabel":
         shown, only = most_frequent(table)
         caption = f"Confusion matrix: colour is the share of the gold label.{only}"
-        figures["confusion"] = (plots.Matrix(shown, confusion(folder, shown)), caption)
+        charts["confusion"] = (plots.Matrix(shown, confusion(folder, shown)), caption)
     return section(
         "Decisions",
         num_rows(folder),
-        gallery(folder.path, figures, metrics_table(table, "label", "gold rows")),
+        gallery(folder.path, charts, metrics_table(table, "label", "gold rows")),
     )
 
 
@@ -179,8 +179,8 @@ def calibrated(folder: RunFolder) -> Section | None:
     )
     models = [("observed", 0, is_true, scores)]
     plot = plots.reliability_plot(models, xlabel="score", ylabel=meaning)
-    figures = {"reliability": (plot, caption)}
-    return section("Calibration", num_rows(folder), gallery(folder.path, figures))
+    charts = {"reliability": (plot, caption)}
+    return section("Calibration", num_rows(folder), gallery(folder.path, charts))
 
 
 def _values(scores: Any) -> list[float]:
@@ -204,9 +204,9 @@ def scores(folder: RunFolder) -> Section:
         "MSE of always predicting the mean gold score": gold.var(),
     }
     rows = [[name, numbers.metric(float(value))] for name, value in lines.items()]
-    figures = {"scores": (plot, caption)}
+    charts = {"scores": (plot, caption)}
     return section(
-        "Scores", num_rows(folder), gallery(folder.path, figures, Table(("", "score"), rows))
+        "Scores", num_rows(folder), gallery(folder.path, charts, Table(("", "score"), rows))
     )
 
 
@@ -219,13 +219,13 @@ def gold_and_predicted(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
 
 def similarity(folder: RunFolder) -> Section:
     """Cosines of pairs over their gold scores, and the rank of the own pair."""
-    figures: dict[str, Any] = {}
+    charts: dict[str, Any] = {}
     gold, values = gold_and_predicted(folder)
     if len(gold):
         axes = {"xlabel": "gold score of the pair", "ylabel": "cosine"}
         plot = plots.scatter(gold, values, **axes, identity=False)
         caption = "Cosine over gold score, one dot per pair. The scale of cosines is arbitrary."
-        figures["cosines"] = (plot, caption)
+        charts["cosines"] = (plot, caption)
     depths = []
     ranked = [row for row in folder.rows if "rank" in row]
     if ranked:
@@ -237,7 +237,7 @@ def similarity(folder: RunFolder) -> Section:
         ]  # fmt: skip
         depths.append(["median rank", f"{np.median(ranks):g}"])
     table = Table(["rank of the own pair", "rows"], depths)
-    return section("Similarity", num_rows(folder), gallery(folder.path, figures, table))
+    return section("Similarity", num_rows(folder), gallery(folder.path, charts, table))
 
 
 # Tagging
@@ -399,10 +399,10 @@ def choices(folder: RunFolder) -> Section:
     """Gold and chosen positions, and the accuracy by gold position."""
     counts = positions(folder)
     names = [str(position) for position in range(len(counts))]
-    figures: dict[str, Any] = {}
+    charts: dict[str, Any] = {}
     if len(counts) <= MOST_LABELS:
         caption = "Rows by the position of the right and of the chosen answer."
-        figures = {"confusion": (plots.Matrix(names, counts), caption)}
+        charts = {"confusion": (plots.Matrix(names, counts), caption)}
     gold, chosen = counts.sum(1).tolist(), counts.sum(0).tolist()
     lines = [
         [name, numbers.count(gold[at]), numbers.count(chosen[at]),
@@ -411,7 +411,7 @@ def choices(folder: RunFolder) -> Section:
     ]  # fmt: skip
     table = Table(["position", "right", "chosen", "accuracy"], lines)
     remark = f"{num_rows(folder)} Positions are counted from 0, as in the data."
-    return section("Choices", remark, gallery(folder.path, figures, table))
+    return section("Choices", remark, gallery(folder.path, charts, table))
 
 
 def positions(folder: RunFolder) -> np.ndarray:

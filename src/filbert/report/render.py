@@ -60,7 +60,7 @@ class Table:
 Block = dict[str, Any]
 Section = dict[str, Any]
 # Name of the file -> the plot and its caption.
-Figures = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
+Charts = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
 
 
 def section(title: str, *blocks: Block | Table | str | list[str]) -> Section:
@@ -88,10 +88,10 @@ def side_by_side(tables: Iterable[Table]) -> Block:
     return {"kind": "columns", "tables": [table for table in tables if table.rows]}
 
 
-def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
+def gallery(folder: Path, charts: Charts, *tables: Table) -> Block:
     """Plots with their captions, then tables next to them; plots become `folder`/plots/NAME.png."""
     images = []
-    for name, (plot, caption) in figures.items():
+    for name, (plot, caption) in charts.items():
         path = folder / "plots" / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
         plots.write_png(plot, path)

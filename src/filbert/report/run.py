@@ -247,15 +247,15 @@ def training(folder: RunFolder) -> Section | None:
     run, dev = folder.run, folder.evaluations
     if not folder.steps and not dev:
         return None
-    figures: dict[str, Any] = {}
+    charts: dict[str, Any] = {}
     if folder.steps:
         plot = plots.loss_curve(folder.steps, dev, **_loss_names(folder))
         caption = "Training loss, dev loss, learning rate. The first steps may be above the range."
-        figures["loss"] = (plot, caption)
+        charts["loss"] = (plot, caption)
     measured = {key for line in dev for key, value in line["metrics"].items() if value is not None}
     if "perplexity" in measured:
         plot = plots.metric_curves(dev, [("perplexity", "perplexity")], ylabel="dev perplexity")
-        figures["perplexity"] = (plot, "Perplexity on held-out text.")
+        charts["perplexity"] = (plot, "Perplexity on held-out text.")
     columns = [(k, name) for k, name in headline_metrics(run) if k in measured - {*FALLING}]
     best = run.get("best") or {}
     if columns:
@@ -264,12 +264,12 @@ def training(folder: RunFolder) -> Section | None:
             caption += f" The weights of step {best['step']:,} were kept: {best['metric']} "
             caption += f"{numbers.metric(best['value'])}."
         plot = plots.metric_curves(dev, columns, kept_step=best.get("step"))
-        figures["dev_metric"] = (plot, caption)
+        charts["dev_metric"] = (plot, caption)
     if any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
         plot = plots.gradient_curve(folder.steps, (run.get("options") or {}).get("clip"))
         caption = "Norm of the gradient before clipping. A rising norm is a sign of instability."
-        figures["grad_norm"] = (plot, caption)
-    return section("Training", throughput(run), gallery(folder.path, figures))
+        charts["grad_norm"] = (plot, caption)
+    return section("Training", throughput(run), gallery(folder.path, charts))
 
 
 def _loss_names(folder: RunFolder) -> dict[str, str]:

@@ -57,7 +57,7 @@ _CHARACTERS_PER_TOKEN = 4
 _MAX_QUEUE_SECONDS = 10.0
 # The measured speed is an exponential average: each batch reduces the weight of earlier ones.
 _SPEED_DECAY = 0.1
-# Smaller batches, such as health checks, say nothing about the speed.
+# Smaller batches, such as health checks, are no measure of the speed.
 _MIN_MEASURED_SHARE = 1 / 8
 
 

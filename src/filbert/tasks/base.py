@@ -233,7 +233,7 @@ class RowFormat(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """Everything that other packages may know about a task; each task builds its own.
+    """Everything that other packages may use of a task; each task builds its own.
 
     Attributes:
         name: Name of the module in this package.

@@ -86,7 +86,7 @@ class ReplacedTokens:
     pair = "none"
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Return where words are masked, (K,), and what they were, (K,), which the model sees."""
+        """Return where words are masked, (K,), and what they were, (K,), which the model reads."""
         groups = tuple(len(example.input_ids) for example in examples)
         return Targets(*masked_words(examples), groups=groups, are_seen=True)
 

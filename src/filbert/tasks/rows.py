@@ -111,7 +111,7 @@ class TextRows(RowFormat):
 
 
 def row_check(task: Task) -> RowCheck:
-    """Return what the data check needs to know about the rows of a task."""
+    """Return what the data check needs about the rows of a task."""
     spec = task.spec
     return RowCheck(
         read=partial(read_task_rows, task),

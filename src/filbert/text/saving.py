@@ -92,7 +92,7 @@ def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
 
 
 def switches(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return what tokenizer_config.json says of case, accents and spaces."""
+    """Return the entries of tokenizer_config.json about case, accents and spaces."""
     content = _content(vocabulary)
     values: dict[str, Any] = {"do_lower_case": lowercases(vocabulary.backend)}
     steps = _steps(content["normalizer"])

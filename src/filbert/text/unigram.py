@@ -3,7 +3,7 @@
 Source: Kudo 2018, section 3.2, with the choices of google/sentencepiece (candidates of at most 16
 characters of one script, three quarters kept per round, digamma in the M step). Its two passes of
 Viterbi are replaced by expected counts. Sums run in a fixed order in one thread, so that the same
-words give the same scores; the trainer of the `tokenizers` library does not promise that, and it
+words give the same scores; the trainer of the `tokenizers` library does not guarantee that, and it
 looks for candidates without regard to how often a word was counted.
 
 The words are in one array, column by column: the first characters of all words, then the second

@@ -452,7 +452,7 @@ def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | 
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
     names = find_specials(ids.__contains__, options)
-    # The mask takes the space before it, as RoBERTa's own tokenizer.json says.
+    # The mask takes the space before it, as in RoBERTa's own tokenizer.json.
     specials = [
         AddedToken(name, lstrip=role == "mask", normalized=True, special=True)
         for role, name in names.items()

@@ -98,7 +98,7 @@ def with_dropout(checkpoint: Checkpoint, rate: float | None) -> Checkpoint:
 
 
 def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
-    """Return the checkpoint with a head for a task that knows its labels.
+    """Return the checkpoint with a head for a task with fitted labels.
 
     The head is kept if it was trained for the same task and the same labels. Labels in another
     order move its rows. Any other checkpoint, and with `new_head` every one, gets a new head, drawn

@@ -176,7 +176,7 @@ def _load_student(
     if (
         tokenizer.fingerprint != teacher.tokenizer.fingerprint
         or max_length > theirs.max_tokens_per_sequence
-        # The teacher must know every token type that the tokenizer of the student writes.
+        # The teacher must have every token type that the tokenizer of the student writes.
         or (types[1] > 0 and (types[0] < 2) != (types[1] < 2))
     ):
         raise ConfigError(
@@ -243,7 +243,7 @@ def _layer_losses(
 
 
 def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
-    """Read train, dev and test, and check that the teacher knows every label."""
+    """Read train, dev and test, and check that the teacher has every label."""
     data, form = options.data, task.spec.row_format
     known = set(form.known_labels(task.spec))
     rows: dict[str, list[Row]] = {}
@@ -259,7 +259,7 @@ def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
         if unknown := sorted(labels - known):
             raise ConfigError(
                 f"{path} holds the labels {listed(unknown)}, which the teacher "
-                f"{options.model.teacher} does not know; it knows {listed(sorted(known))}. Use a "
+                f"{options.model.teacher} does not have; it has {listed(sorted(known))}. Use a "
                 "teacher for these labels, or leave such rows out."
             )
     return rows

@@ -1,4 +1,4 @@
-"""What a run logs while it works: metrics.jsonl, a progress bar, and TensorBoard if asked."""
+"""What a run logs while it works: metrics.jsonl, a progress bar, and TensorBoard if requested."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The training loop: next batch, step, log, evaluate, save, stop.
 
-It knows a task only through the `Objective` protocol, and has no callbacks.
+It uses a task only through the `Objective` protocol, and has no callbacks.
 """
 
 from __future__ import annotations

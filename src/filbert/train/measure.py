@@ -65,7 +65,7 @@ def measure_baselines(
     """Measure simple predictors on the dev and test rows.
 
     Args:
-        task: Knows the labels and has no fitted thresholds.
+        task: Has the labels and no fitted thresholds.
         splits: With "train"; without others nothing is measured.
         metrics: Those of the trained model, by split.
         metric: What the best step was chosen by.
@@ -131,7 +131,7 @@ def _candidates(
 
 
 def baseline_lines(baseline: dict[str, Any] | None, predictions: Sequence[Prediction]) -> list[str]:
-    """Say that a model does not beat its baseline, or predicts no label before any fitting."""
+    """Warn that a model does not beat its baseline, or predicts no label before any fitting."""
     lines = []
     if baseline is not None and not baseline["is_beaten"]:
         values = "{metric} {model:.4f} against {value:.4f}".format(**baseline)

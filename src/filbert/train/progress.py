@@ -103,7 +103,7 @@ class Schedule:
         phases: in order; their shares add up to 1.
         options: steps, epochs (passes over the rows of the first phase) or time; learning rate,
             schedule, warm-up; how often to evaluate.
-        interval: steps between evaluations where `options` do not say; an epoch when not given.
+        interval: steps between evaluations where `options` have none; an epoch when not given.
 
     Attributes:
         steps: of the whole run; None when it is measured in seconds.
@@ -129,7 +129,7 @@ class Schedule:
         return progress.step >= self.steps
 
     def enter(self, progress: Progress) -> bool:
-        """Move on to the next phase if its time has come; says whether it has."""
+        """Move on to the next phase if its time has come; return whether it has."""
         last = len(self.phases) - 1
         before = progress.phase
         while progress.phase < last and self._is_past(progress, self._ends[progress.phase]):

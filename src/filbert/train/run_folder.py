@@ -111,7 +111,7 @@ def finished_otherwise(out: str) -> ConfigError:
 
 @contextmanager
 def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
-    """The run folder on all ranks; its run.json says how the block came out.
+    """The run folder on all ranks; its run.json records how the block ended.
 
     The saved states of a finished run are removed, unless `run.keep_states`.
 

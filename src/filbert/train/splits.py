@@ -252,7 +252,7 @@ def token_lines(
 ) -> list[str]:
     """Describe truncated texts and, if they are many, unknown tokens; one line each.
 
-    `data` has the facts of each part, as in run.json, and `rule` says how long texts are cut.
+    `data` has the facts of each part, as in run.json, and `rule` is how long texts are cut.
     """
     cut = {name: facts for name, facts in data.items() if facts["truncated"]}
     lines = []

@@ -49,7 +49,7 @@ def embed(
     layers:
         layers to join, between commas: 0 is the embedding layer, -1 the last.
     normalize:
-        scale to unit length; by default as the folder's modules.json says.
+        scale to unit length; by default as in the folder's modules.json.
     prompt:
         name of the folder's prompt for every text, such as query; a Router has a route for it too.
     dimensions:

@@ -66,7 +66,7 @@ def _entry(name: str) -> dict[str, Any]:
 
 @router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
 async def encode(body: EncodeRequest, call: Caller) -> Response:
-    """Vectors of texts or of lists of tokens, pooled as the model's folder says."""
+    """Vectors of texts or of lists of tokens, pooled as set in the model's folder."""
     engine, inputs = call.start(body.model, "embed", body.texts, "texts")
     if body.is_tokenized != isinstance(inputs[0], list):
         raise Refusal(422, "`texts` has lists of tokens if `is_tokenized`, otherwise texts.")
