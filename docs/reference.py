@@ -1,8 +1,8 @@
 """The pages of the site that no file of docs/ holds; mkdocs runs this at build time.
 
 They are the front page (README.md), the files of the root that pages link to, every option of every
-verb, the recipes with what their keys mean, and the Python reference. All of them are read from the
-source: whatever says what an option does says it once.
+verb, the recipes with what their keys mean, and the signatures of the Python reference. All of them
+are read from the source: whatever says what an option does says it once.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 
 import filbert
+import filbert.sklearn
 from filbert.cli.main import GROUPS, RECIPE_OPTIONS, SUBCOMMANDS, app, command_app
 from filbert.recipes import built_in, read_recipe
 from filbert.train.options import keys_of_tables
@@ -83,7 +84,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         made[f"options/{file_of(name)}"] = options_page(name)
     made["options/index.md"] = verbs_page()
     made["recipes.md"] = recipes_page()
-    made["python.md"] = python_page()
     made["icon.svg"] = (Path(filbert.__file__).with_name("theme") / "icon.svg").read_text("utf-8")
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
@@ -94,6 +94,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Lead links to files that are no part of the site to their pages here; add search words."""
     words = config.extra["synonyms"].get(page.file.src_uri.removesuffix(".md"), "")
     page.meta["tags"] = words.split(", ")
+    if page.file.src_uri == "python.md":
+        markdown = with_signatures(markdown)
     return LINK.sub(_inside, markdown) if "/" not in page.file.src_uri else markdown
 
 
@@ -297,20 +299,21 @@ def key_helps(verb: str) -> dict[str, str]:
 # Python
 
 
-def python_page() -> str:
-    """Every public name."""
-    parts = [
-        "# Python\n\nEvery name of `import filbert`; what is not here may change without notice."
-    ]
-    for name in filbert.__all__:
-        value = getattr(filbert, name)
-        parts.append(f"## {name}\n\n{about(name, value)}")
+def with_signatures(markdown: str) -> str:
+    """Put signature and docstring below each heading that is a public name, and its members."""
+    first, *parts = re.split(r"^### (\w+)\n\n?", markdown, flags=re.MULTILINE)
+    pages = [first]
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        value = getattr(filbert if name in filbert.__all__ else filbert.sklearn, name)
+        example, end, rest = text.partition("\n## ")
+        pages.append(f"### {name}\n\n{about(name, value)}\n\n{example}")
         if inspect.isclass(value) and not issubclass(value, Exception):
-            parts += [
-                f"### {name}.{member}\n\n{about(member, found)}"
+            pages += [
+                f"\n\n#### {name}.{member}\n\n{about(member, found)}"
                 for member, found in members_of(value)
             ]
-    return "\n\n".join(parts)
+        pages.append(f"\n\n{end}{rest}")
+    return "".join(pages)
 
 
 def members_of(value: type) -> Iterator[tuple[str, Any]]:
@@ -333,7 +336,7 @@ def about(name: str, value: Any) -> str:
         gives = inspect.signature(get).return_annotation  # type: ignore[arg-type]
         return f"```python\n{name}: {gives}\n```\n\n{docstring(value)}"
     start = f"class {name}" if inspect.isclass(value) else f"def {name}"
-    return f"```python\n{start}{signature(value)}\n```\n\n{docstring(value)}"
+    return f"```{{ .python .signature }}\n{start}{signature(value)}\n```\n\n{docstring(value)}"
 
 
 def signature(value: Any) -> str:
@@ -366,7 +369,11 @@ def docstring(value: Any) -> str:
             parts.append(f"*{head[:-1]}*\n\n" + _section(dedent(rest)))
         else:
             parts.append(_cell(paragraph))
-    return "\n\n".join(parts)
+    text = "\n\n".join(parts)
+    # Pages are linked, verbs lead to their options, methods of a Predictor to their place here.
+    text = re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", text)
+    text = re.sub(r"`filbert ([\w-]+)`", r"[`filbert \1`](options/\1.md)", text)
+    return re.sub(r"`(Predictor)\.(\w+)`", r"[`\1.\2`](#predictor\2)", text)
 
 
 def _section(text: str) -> str:

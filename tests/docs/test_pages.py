@@ -25,14 +25,6 @@ def test_the_make_targets_of_the_readme_exist_and_ci_runs_the_same():
     assert {"quickstart", "test", "check"} <= targets
 
 
-def test_every_file_that_a_document_links_to_exists():
-    for page in [ROOT / "README.md", *DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"]:
-        for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
-            # Pages that the site makes (docs/reference.py) are named in words, not linked.
-            if "://" not in link:
-                assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
 def test_the_packages_of_the_architecture_page_are_those_of_the_linter():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = project["tool"]["importlinter"]["contracts"][0]

@@ -116,6 +116,10 @@ def test_recipes_and_public_names_have_their_place(site, public_members):
     python = Read((site / "python.html").read_text(encoding="utf-8"))
     names = {*filbert.__all__, *(f"{c}{m}" for c, found in public_members.items() for m in found)}
     assert {name.lower() for name in names} <= python.ids
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    for name, part in re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
+        # test_blocks.py runs the examples.
+        assert "```python\n" in part or name.endswith("Error"), f"no example of {name}"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node, which runs the search")
