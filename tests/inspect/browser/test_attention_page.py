@@ -49,7 +49,7 @@ def pair(predictor, tmp_path_factory):
 
 
 def told(page):
-    return page.locator(".told").first
+    return page.locator(".summary").first
 
 
 def follow(page, number):
@@ -287,10 +287,10 @@ def test_two_models_and_two_texts_stand_side_by_side(tiny_model, deep_model, ope
     expect(page.locator(".panel")).to_have_count(4)
     follow(page, 3)
     for at in range(4):
-        expect(page.locator(".told").nth(at)).to_contain_text("“film” looks at")
+        expect(page.locator(".summary").nth(at)).to_contain_text("“film” looks at")
     page.get_by_label("Layer 3, head 0", exact=True).click()
-    expect(page.locator(".told").first).to_contain_text("there is no such head")
-    expect(page.locator(".told").nth(2)).to_contain_text("“film” looks at")
+    expect(page.locator(".summary").first).to_contain_text("there is no such head")
+    expect(page.locator(".summary").nth(2)).to_contain_text("“film” looks at")
 
 
 def test_it_shows_itself_in_a_notebook(pair, predictor, browser):
@@ -299,5 +299,5 @@ def test_it_shows_itself_in_a_notebook(pair, predictor, browser):
     page.set_content(f"<body>{found._repr_html_()}</body>")
     frame = page.frame_locator("iframe")
     expect(frame.locator("#texts")).to_have_text(HARMLESS)
-    expect(frame.locator(".told")).to_contain_text("looks at")
+    expect(frame.locator(".summary")).to_contain_text("looks at")
     page.close()

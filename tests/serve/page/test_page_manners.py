@@ -64,7 +64,7 @@ def test_a_key_opens_the_page(open_page, serve, tmp_path, settled):
         page = open_page(base=client.base_url)
         page.get_by_label("Key").fill("a-wrong-key")
         page.get_by_role("button", name="Use this key").click()
-        expect(page.get_by_role("alert").first).to_have_text("The server does not know this key.")
+        expect(page.get_by_role("alert").first).to_have_text("The server does not accept this key.")
         page.get_by_label("Key").fill("a-long-key")
         page.get_by_role("button", name="Use this key").click()
         expect(settled(page).locator(".bar")).to_have_count(5)

@@ -186,7 +186,7 @@ function makeControls() {
     $("size").hidden = view !== "matrix" || LONGEST < 30;
     $("least-field").hidden = view !== "lines";
     least.value = Math.log10(state.least);
-    $("least-told").textContent = percent(state.least);
+    $("least-value").textContent = percent(state.least);
     $("all-heads").setAttribute("aria-pressed", String(allHeads()));
     $("all-heads").hidden = isAll || view === "neurons";
     $("several").hidden = isAll || view === "neurons";

@@ -1,6 +1,6 @@
 "use strict";
 
-// What the page knows: texts as JSON, weights and vectors as compressed bytes, unpacked when wanted.
+// The page's data: texts as JSON, weights and vectors as compressed bytes, unpacked when needed.
 
 const $ = (id) => document.getElementById(id);
 const ABOUT = JSON.parse($("about").textContent);

@@ -77,7 +77,7 @@ VIEWS.grid = {
 
   open: () => change({ view: "lines" }),
 
-  tell(panel) {
+  describe(panel) {
     if (this.under?.panel !== panel) return null;
     const { layer, head } = this.under;
     return `Layer ${layer}, head ${head}: its largest weight is ${percent(panel.sureness[layer][head])} in the mean over tokens`;

@@ -9,9 +9,9 @@ VIEWS.layers = {
   needs: (panel) => Array.from({ length: panel.numLayers }, (_, layer) => layer),
 
   place(panel, width) {
-    const room = labelRoom(panel, width) + 8;
-    const column = Math.min(60, (width - room) / panel.numLayers);
-    return { room, column, left: Math.max(0, (width - room - column * panel.numLayers) / 2) };
+    const labelWidth = widthOfLabels(panel, width) + 8;
+    const column = Math.min(60, (width - labelWidth) / panel.numLayers);
+    return { labelWidth, column, left: Math.max(0, (width - labelWidth - column * panel.numLayers) / 2) };
   },
 
   units(panel) {
@@ -39,7 +39,7 @@ VIEWS.layers = {
   },
 
   draw(pen, panel, box, size) {
-    const { room, column, left } = this.place(panel, size.width);
+    const { labelWidth, column, left } = this.place(panel, size.width);
     const { labels } = unitsOf(panel);
     const units = this.units(panel);
     const focus = focusOf(panel);
@@ -54,7 +54,7 @@ VIEWS.layers = {
         break;
       }
       const shares = this.profile(panel, layer, focus);
-      const x = left + room + column * layer;
+      const x = left + labelWidth + column * layer;
       for (let at = first; at <= last; at++) {
         const share = shares[units[at]];
         pen.rect(x, top(at), column - 2, ROW - 2, colours.sunk, 1, 4);
@@ -69,22 +69,22 @@ VIEWS.layers = {
     }
     for (let at = first; at <= last; at++) {
       const isIt = focus !== null && units[at] === focus.unit;
-      label(pen, labels[units[at]], left + room - 4, top(at) + ROW / 2 - 1, room - 4, { anchor: "end", strong: isIt });
+      label(pen, labels[units[at]], left + labelWidth - 4, top(at) + ROW / 2 - 1, labelWidth - 4, { anchor: "end", strong: isIt });
     }
     pen.rect(0, box.y, size.width, HEAD_ROOM - 4, colours.surface);
     for (let layer = 0; layer < panel.numLayers; layer++)
-      pen.text(left + room + column * (layer + 0.5) - 1, box.y + 13, String(layer), {
+      pen.text(left + labelWidth + column * (layer + 0.5) - 1, box.y + 13, String(layer), {
         anchor: "center",
         size: 12,
         colour: layer === state.layer ? colours.accent : colours.quiet,
         weight: layer === state.layer ? 700 : 400,
       });
-    pen.text(left + room - 11, box.y + 13, "layer", { anchor: "end", size: 12, colour: colours.quiet });
+    pen.text(left + labelWidth - 11, box.y + 13, "layer", { anchor: "end", size: 12, colour: colours.quiet });
   },
 
   hit(panel, x, y, size, wanted, box) {
-    const { room, column, left } = this.place(panel, size.width);
-    const layer = Math.floor((x - left - room) / column);
+    const { labelWidth, column, left } = this.place(panel, size.width);
+    const layer = Math.floor((x - left - labelWidth) / column);
     const isLayer = layer >= 0 && layer < panel.numLayers;
     if (y < box.y + HEAD_ROOM - 4) return isLayer ? { layer } : null;
     const unit = this.units(panel)[Math.floor((y - HEAD_ROOM) / ROW)];
@@ -101,7 +101,7 @@ VIEWS.layers = {
     return { top: ROW * position, bottom: ROW * (position + 1) + HEAD_ROOM + 6 };
   },
 
-  tell(panel, focus) {
+  describe(panel, focus) {
     const layers = Array.from({ length: panel.numLayers }, (_, layer) => layer);
     if (focus === null || !layers.every((layer) => panel.hasOverall(layer, levelOf()))) return null;
     const { labels } = unitsOf(panel);
@@ -115,9 +115,9 @@ VIEWS.layers = {
       if (runs.length && runs.at(-1).unit === unit) runs.at(-1).last = layer;
       else runs.push({ unit, first: layer, last: layer });
     });
-    const said = runs.map(({ unit, first, last }) =>
+    const parts = runs.map(({ unit, first, last }) =>
       `${quoted(labels[unit])} in ${first === last ? `layer ${first}` : `layers ${first} to ${last}`}`);
     const verb = state.direction === "from" ? "looks most at" : "is looked at most by";
-    return `${quoted(labels[focus.unit])} ${verb} ${said.join(", ")}`;
+    return `${quoted(labels[focus.unit])} ${verb} ${parts.join(", ")}`;
   },
 };

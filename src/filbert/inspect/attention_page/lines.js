@@ -3,7 +3,7 @@
 const ROW = 24;
 const SHADES = 8;
 
-function labelRoom(panel, width) {
+function widthOfLabels(panel, width) {
   const { labels } = unitsOf(panel);
   const widest = panel.keep(`widest ${levelOf()}`, () => Math.max(...labels.map((label) => widthOf(label))));
   return Math.ceil(Math.min(widest + 20, 168, width * 0.32));
@@ -12,8 +12,8 @@ function labelRoom(panel, width) {
 const tintOf = (weight) => (weight < state.least ? 0 : 0.12 + 0.5 * Math.sqrt(weight));
 
 // A unit's name, with a pill behind it when it is looked at.
-function label(pen, text, x, y, room, { anchor = "start", strong = false, tint = 0, colour = colours.accent } = {}) {
-  const name = fitted(text, room - 14);
+function label(pen, text, x, y, labelWidth, { anchor = "start", strong = false, tint = 0, colour = colours.accent } = {}) {
+  const name = fitted(text, labelWidth - 14);
   // Bold letters are wider.
   const width = widthOf(name) * (strong ? 1.08 : 1) + 14;
   const left = anchor === "end" ? x - width : x;
@@ -38,16 +38,16 @@ VIEWS.lines = {
 
   place(panel, width) {
     const inner = Math.min(width, 680);
-    const room = labelRoom(panel, inner);
+    const labelWidth = widthOfLabels(panel, inner);
     const left = (width - inner) / 2;
-    return { room, left: left + room, right: left + inner - room };
+    return { labelWidth, left: left + labelWidth, right: left + inner - labelWidth };
   },
 
   draw(pen, panel, box, size) {
     const { rows, columns } = shown(panel);
     const { labels } = unitsOf(panel);
     const count = labels.length;
-    const { room, left, right } = this.place(panel, size.width);
+    const { labelWidth, left, right } = this.place(panel, size.width);
     const heads = headsOf(panel);
     const focus = focusOf(panel);
     const middle = (position) => 4 + ROW * (position + 0.5);
@@ -58,13 +58,13 @@ VIEWS.lines = {
     for (const head of heads) {
       const weights = panel.weights(state.layer, head, levelOf());
       // Side by side, or one head's lines would hide another's.
-      const beside = heads.length > 1 ? (12 * (heads.indexOf(head) + 0.5)) / heads.length - 6 : 0;
+      const shift = heads.length > 1 ? (12 * (heads.indexOf(head) + 0.5)) / heads.length - 6 : 0;
       const strands = Array.from({ length: SHADES }, () => []);
       const visit = (r, c) => {
         const weight = weights[rows[r] * count + columns[c]];
         if (weight < state.least) return;
         const shade = Math.min(SHADES - 1, Math.floor(SHADES * Math.sqrt(weight)));
-        strands[shade].push(left + 4, middle(r) + beside, right - 4, middle(c) + beside);
+        strands[shade].push(left + 4, middle(r) + shift, right - 4, middle(c) + shift);
       };
       if (focus === null) {
         for (let r = 0; r < rows.length; r++)
@@ -86,13 +86,13 @@ VIEWS.lines = {
     for (let r = Math.max(0, top); r <= Math.min(bottom, rows.length - 1); r++) {
       const isIt = focus !== null && focus.side !== "to" && rows[r] === focus.unit;
       const tint = focus?.side === "to" ? tintOf(mean[rows[r] * count + focus.unit]) : 0;
-      label(pen, labels[rows[r]], left, middle(r), room, { anchor: "end", strong: isIt, tint });
+      label(pen, labels[rows[r]], left, middle(r), labelWidth, { anchor: "end", strong: isIt, tint });
     }
     for (let c = Math.max(0, top); c <= Math.min(bottom, columns.length - 1); c++) {
       const isIt = focus !== null && focus.side === "to" && columns[c] === focus.unit;
       const tint =
         focus !== null && focus.side !== "to" ? tintOf(mean[focus.unit * count + columns[c]]) : 0;
-      label(pen, labels[columns[c]], right, middle(c), room, { strong: isIt, tint });
+      label(pen, labels[columns[c]], right, middle(c), labelWidth, { strong: isIt, tint });
     }
   },
 
@@ -105,14 +105,14 @@ VIEWS.lines = {
     return unit === undefined ? null : { unit, side: isRight ? "to" : "from", other: null };
   },
 
-  // Where a unit stands, so that it can be scrolled to.
+  // Where a unit is, so that it can be scrolled to.
   reach(panel, unit) {
     const position = shown(panel).rows.indexOf(unit);
     return { top: ROW * position, bottom: ROW * (position + 1) + 8 };
   },
 
-  tell(panel, focus) {
+  describe(panel, focus) {
     if (focus === null) return null;
-    return told(panel, panel.mean(state.layer, headsOf(panel), levelOf()), focus);
+    return summaryOf(panel, panel.mean(state.layer, headsOf(panel), levelOf()), focus);
   },
 };

@@ -33,14 +33,14 @@ VIEWS.matrix = {
 
   place(panel, width) {
     const { rows, columns } = shown(panel);
-    const edge = labelRoom(panel, width) * (columns.length > 60 && !state.large ? 0 : 1) || 28;
+    const edge = widthOfLabels(panel, width) * (columns.length > 60 && !state.large ? 0 : 1) || 28;
     const wide = (width - edge - 2) / Math.max(1, columns.length);
     // In one window, unless its names could be read only in a larger one, or the window is low.
     const high = Math.max((innerHeight - 330 - edge) / Math.max(1, rows.length), Math.min(4, wide));
     const fit = Math.min(32, wide, high < 13 && wide >= 13 ? 16 : high);
     const cell = state.large ? Math.max(18, fit) : fit;
     const left = Math.max(0, (width - edge - cell * columns.length) / 2);
-    return { top: edge, edge: edge + left, room: edge, cell, rows, columns };
+    return { top: edge, edge: edge + left, labelWidth: edge, cell, rows, columns };
   },
 
   size(panel, width) {
@@ -49,7 +49,7 @@ VIEWS.matrix = {
   },
 
   draw(pen, panel, box, size) {
-    const { top, edge, room, cell, rows, columns } = this.place(panel, box.wanted);
+    const { top, edge, labelWidth, cell, rows, columns } = this.place(panel, box.wanted);
     const { labels } = unitsOf(panel);
     const heads = headsOf(panel);
     const weights = panel.mean(state.layer, heads, levelOf());
@@ -84,7 +84,7 @@ VIEWS.matrix = {
         pen.rect(edge + cell * c + thick, top, 1, high, colours.ink, 0.75);
       }
     });
-    if (room < 40) {
+    if (labelWidth < 40) {
       pen.text(edge + 2, box.y + top / 2, `columns: looked at, 1 to ${columns.length}`, { colour: colours.quiet, size: 12 });
       pen.text(box.x + edge - 14, top + 2, "rows: look", { colour: colours.quiet, size: 12, turned: true, anchor: "right" });
       return;
@@ -93,13 +93,13 @@ VIEWS.matrix = {
     rows.forEach((unit, at) => {
       const y = top + cell * (at + 0.5);
       if ((at % every && at !== r) || y < box.y + top || y > box.y + box.height) return;
-      const name = fitted(labels[unit], room - 10);
+      const name = fitted(labels[unit], labelWidth - 10);
       pen.text(box.x + edge - 8, y, name, { anchor: "end", weight: at === r ? 600 : 400, colour: r < 0 || at === r ? colours.ink : colours.quiet });
     });
     columns.forEach((unit, at) => {
       const x = edge + cell * (at + 0.5);
       if ((at % every && at !== c) || x < box.x + edge || x > box.x + box.width) return;
-      const name = fitted(labels[unit], room - 10);
+      const name = fitted(labels[unit], labelWidth - 10);
       pen.text(x, box.y + top - 8, name, { turned: true, weight: at === c ? 600 : 400, colour: c < 0 || at === c ? colours.ink : colours.quiet });
     });
   },
@@ -114,9 +114,9 @@ VIEWS.matrix = {
   },
 
   reach(panel, unit, wanted) {
-    const { top: room, cell, rows } = this.place(panel, wanted);
+    const { top: header, cell, rows } = this.place(panel, wanted);
     const top = cell * rows.indexOf(unit);
-    return { top, bottom: top + cell + room };
+    return { top, bottom: top + cell + header };
   },
 
   legend(panel) {
@@ -128,5 +128,5 @@ VIEWS.matrix = {
       heads.length === 1 || allHeads() ? colours.accent : headColour(heads[0])).most;
   },
 
-  tell: VIEWS.lines.tell,
+  describe: VIEWS.lines.describe,
 };

@@ -11,10 +11,10 @@ VIEWS.neurons = {
 
   place(panel, width) {
     const inner = Math.min(width, 860);
-    const room = labelRoom(panel, inner);
+    const labelWidth = widthOfLabels(panel, inner);
     const left = (width - inner) / 2;
-    const strip = Math.max(40, (inner - room - WEIGHT - 24) / 2);
-    return { room, left: left + room + 4, strip, second: left + room + 16 + strip, weight: left + inner - WEIGHT };
+    const strip = Math.max(40, (inner - labelWidth - WEIGHT - 24) / 2);
+    return { labelWidth, left: left + labelWidth + 4, strip, second: left + labelWidth + 16 + strip, weight: left + inner - WEIGHT };
   },
 
   size(panel, width) {
@@ -55,7 +55,7 @@ VIEWS.neurons = {
   },
 
   draw(pen, panel, box, size) {
-    const { room, left, strip, second, weight } = this.place(panel, size.width);
+    const { labelWidth, left, strip, second, weight } = this.place(panel, size.width);
     const head = this.head(panel);
     const { columns } = shown(panel);
     const { labels } = unitsOf(panel);
@@ -79,7 +79,7 @@ VIEWS.neurons = {
       const unit = columns[at];
       const y = TOP + ROW * at;
       const share = weights[query * labels.length + unit];
-      label(pen, labels[unit], left - 6, y + ROW / 2 - 1, room, { anchor: "end", tint: state.hover?.panel === panel && state.hover.unit === unit ? 0.2 : 0 });
+      label(pen, labels[unit], left - 6, y + ROW / 2 - 1, labelWidth, { anchor: "end", tint: state.hover?.panel === panel && state.hover.unit === unit ? 0.2 : 0 });
       pen.image(found.keys, [0, unit, depth, 1], left, y + 2, strip, ROW - 6);
       pen.image(found.products, [0, unit, depth, 1], second, y + 2, strip, ROW - 6);
       pen.rect(weight, y + 2, WEIGHT - 34, ROW - 6, colours.sunk, 1, 3);
@@ -88,7 +88,7 @@ VIEWS.neurons = {
     }
     pen.rect(0, box.y, size.width, TOP - 6, colours.surface);
     const quiet = { colour: colours.quiet, size: 12 };
-    label(pen, labels[query], left - 6, box.y + 34, room, { anchor: "end", strong: true });
+    label(pen, labels[query], left - 6, box.y + 34, labelWidth, { anchor: "end", strong: true });
     pen.text(left, box.y + 12, "query", quiet);
     pen.image(found.query, [0, 0, depth, 1], left, box.y + 25, strip, ROW - 6);
     pen.text(left, box.y + 60, "keys", quiet);
@@ -107,7 +107,7 @@ VIEWS.neurons = {
     return { top: ROW * position, bottom: ROW * (position + 1) + TOP + 6 };
   },
 
-  tell(panel) {
+  describe(panel) {
     const head = this.head(panel);
     const vectors = panel.hasVectors(state.layer, head) ? panel.vectors(state.layer, head, () => change({})) : null;
     if (vectors === null) return null;

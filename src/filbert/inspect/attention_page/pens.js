@@ -38,10 +38,10 @@ function widthOf(text, size = 13) {
 }
 
 // The text, or as much of it as fits, with an ellipsis.
-function fitted(text, room, size = 13) {
-  if (widthOf(text, size) <= room) return text;
+function fitted(text, space, size = 13) {
+  if (widthOf(text, size) <= space) return text;
   const characters = [...text];
-  while (characters.length > 1 && widthOf(`${characters.join("")}…`, size) > room) characters.pop();
+  while (characters.length > 1 && widthOf(`${characters.join("")}…`, size) > space) characters.pop();
   return `${characters.join("")}…`;
 }
 
@@ -81,7 +81,7 @@ class CanvasPen {
     }
   }
 
-  // Curves from left to right, [x1, y1, x2, y2, ...] end to end, all alike.
+  // Curves from left to right, [x1, y1, x2, y2, ...] end to end, all in one style.
   strands(points, colour, alpha, width) {
     const { context } = this;
     context.beginPath();

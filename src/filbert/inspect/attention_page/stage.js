@@ -9,7 +9,7 @@ function pin(panel, { unit, side, other = null }) {
 class Stage {
   constructor(panel, host) {
     this.panel = panel;
-    this.told = host.querySelector(".told");
+    this.summary = host.querySelector(".summary");
     this.frame = host.querySelector(".stage");
     this.sheet = host.querySelector(".sheet");
     this.canvas = host.querySelector("canvas");
@@ -106,14 +106,14 @@ class Stage {
     this.sheet.style.height = `${size.height}px`;
     this.draw();
     const focus = focusOf(panel);
-    this.say(view.tell(panel, focus) ?? view.about);
+    this.say(view.describe(panel, focus) ?? view.about);
     const most = view.legend?.(panel) ?? null;
     this.scale.hidden = most === null;
     if (most !== null) this.scale.querySelector("b").textContent = percent(most);
   }
 
   say(text) {
-    if (this.told.textContent !== text) this.told.textContent = text;
+    if (this.summary.textContent !== text) this.summary.textContent = text;
   }
 
   draw() {

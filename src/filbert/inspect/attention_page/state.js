@@ -92,7 +92,7 @@ function changeLevel(level) {
 }
 
 // In words: where a unit looks, or who looks at it.
-function told(panel, weights, focus) {
+function summaryOf(panel, weights, focus) {
   const { labels } = unitsOf(panel);
   const { rows, columns } = shown(panel);
   const size = labels.length;

@@ -40,7 +40,7 @@ export const attention = {
     view.from = view.from < tokens.length ? view.from : null;
     const name = `${model.name}-attention`;
     const drawing = el("div", { class: "drawing" });
-    const told = el("p", { class: "hint", "aria-live": "polite" });
+    const hint = el("p", { class: "hint", "aria-live": "polite" });
     const from = tokenChoice(tokens, view.from, (index) => draw({ from: index }));
     const mean = meanOf(heads);
 
@@ -51,7 +51,7 @@ export const attention = {
       const pick = (index) => draw({ from: view.from === index ? null : index });
       from.value = view.from ?? "";
       drawing.replaceChildren((lines ? linesOf : matrixOf)(map, tokens, view.from, pick));
-      told.textContent =
+      hint.textContent =
         view.from === null ? "Select a token to see where it looks." : lookOf(map, tokens, view.from);
     }
 
@@ -95,7 +95,7 @@ export const attention = {
         choices("Head", `${name}-head`, thumbs, view.head, (head) => draw({ head })),
       ),
       drawing,
-      told,
+      hint,
     );
     draw();
     return { content, summary: `Attention of layer ${view.layer} over ${tokens.length} tokens` };

@@ -29,7 +29,7 @@ function fill(element, attributes, children) {
 export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 // A row of a bar chart: a name, its bar, its share. `line` is a threshold; `of` is the share whose
-// bar is full, less than 1 where small shares are to be told apart.
+// bar is full, less than 1 where small shares must stay distinguishable.
 export function bar(name, share, { line = null, strong = false, note = null, of = 1 } = {}) {
   const track = el(
     "span",

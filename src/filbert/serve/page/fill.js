@@ -66,7 +66,7 @@ export const fill = {
   },
 };
 
-// The words beside the mask of this number, to tell several masks apart.
+// The words next to the mask of this number, to distinguish several masks.
 function around(text, index) {
   const found = [...text.matchAll(MASK)][index];
   if (!found) return null;

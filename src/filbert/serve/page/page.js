@@ -39,10 +39,10 @@ async function start() {
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     const isShut = error.status === 401;
-    $("door").hidden = !isShut;
-    $("told").hidden = isShut;
-    $("told").textContent = error.message;
-    $("door-told").textContent = $("key").value && "The server does not know this key.";
+    $("sign-in").hidden = !isShut;
+    $("problem").hidden = isShut;
+    $("problem").textContent = error.message;
+    $("sign-in-error").textContent = $("key").value && "The server does not accept this key.";
     if (isShut) $("key").focus();
   }
 }
@@ -53,8 +53,8 @@ function open(info) {
   $("models").hidden = models.length === 1;
   $("version").textContent = `filbert ${info.version}`;
   panels = PANELS.filter(({ needs }) => models.some(({ can }) => can.includes(needs)));
-  $("door").hidden = $("told").hidden = true;
-  $("room").hidden = false;
+  $("sign-in").hidden = $("problem").hidden = true;
+  $("content").hidden = false;
   $("tabs").replaceChildren(...panels.map(tab));
   const asked = location.hash.slice(1);
   choose(panels.find(({ id }) => id === asked) ?? panels[0]);
@@ -215,10 +215,10 @@ async function run() {
     $("results").replaceChildren(...blocks);
   }
   const { signal } = pending;
-  const said = await Promise.all(
+  const sentences = await Promise.all(
     able.map((model, index) => answerInto(blocks[index], model, given, signal)),
   );
-  if (!signal.aborted) $("summary").textContent = said.join(". ");
+  if (!signal.aborted) $("summary").textContent = sentences.join(". ");
 }
 
 // Those that are made for the panel's question come first: `can` begins with what a model does best.
@@ -283,7 +283,7 @@ function cutNote({ num_tokens: count }, { max_length: most }) {
   return el("p", { class: "caution" }, `The text was cut: the model reads ${most}${all} tokens.`);
 }
 
-$("door").addEventListener("submit", (event) => {
+$("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   useKey($("key").value.trim());
   start();

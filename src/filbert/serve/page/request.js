@@ -57,7 +57,7 @@ function brief({ roundTrip, tokens }) {
   return [tokens === null ? "" : `${tokens} tokens`, ms(roundTrip)].filter(Boolean).join(" · ");
 }
 
-// Round trip = network and page + the server's own time, in which the parts lie.
+// Round trip = network and page + the server's own time, which contains the parts.
 function timeTable({ roundTrip, total, tokenization, queue, inference }) {
   const known = { Tokenisation: tokenization, Queue: queue, Model: inference };
   const parts = Object.entries(known).filter(([, time]) => time !== null);
@@ -82,17 +82,17 @@ function timeTable({ roundTrip, total, tokenization, queue, inference }) {
 
 function snippet(title, text) {
   const code = el("code", {}, text);
-  const said = el("span", { role: "status" });
+  const status = el("span", { role: "status" });
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      said.textContent = "Copied";
+      status.textContent = "Copied";
     } catch {
       // Browsers give the clipboard to https and to this machine only.
       getSelection().selectAllChildren(code);
-      said.textContent = "Selected: copy it with your keys";
+      status.textContent = "Selected: copy it with your keys";
     }
-    setTimeout(() => (said.textContent = ""), 4000);
+    setTimeout(() => (status.textContent = ""), 4000);
   };
   return el(
     "div",
@@ -101,7 +101,7 @@ function snippet(title, text) {
       "div",
       { class: "title" },
       el("span", {}, title),
-      said,
+      status,
       el("button", { type: "button", onclick: copy, "aria-label": `Copy ${title}` }, "Copy"),
     ),
     el("pre", { tabindex: "0", role: "group", "aria-label": `${title} request` }, code),

@@ -21,7 +21,7 @@ export const hasKey = () => key !== "";
 export const addressOf = (path) => new URL(path, document.baseURI).href;
 
 // The answer to a request as {answer, times, truncated}; a body makes it a POST.
-// Times are milliseconds; a part that the server did not tell is null.
+// Times are milliseconds; a part that the server did not report is null.
 export async function ask(path, body = null, signal = undefined) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   const options = { headers, signal, cache: "no-store" };
@@ -41,26 +41,26 @@ export async function ask(path, body = null, signal = undefined) {
     throw new Refusal(`The server gave status ${response.status} and no JSON.`, response.status);
   }
   if (!response.ok) throw refusalOf(response, answer);
-  const told = (name) => {
+  const header = (name) => {
     const value = response.headers.get(name);
     return value === null || Number.isNaN(Number(value)) ? null : Number(value);
   };
   const times = {
     roundTrip: performance.now() - start,
-    total: told("x-total-time"),
-    tokenization: told("x-tokenization-time"),
-    queue: told("x-queue-time"),
-    inference: told("x-inference-time"),
-    tokens: told("x-compute-tokens"),
+    total: header("x-total-time"),
+    tokenization: header("x-tokenization-time"),
+    queue: header("x-queue-time"),
+    inference: header("x-inference-time"),
+    tokens: header("x-compute-tokens"),
   };
   return { answer, times, truncated: response.headers.get("x-truncated") === "true" };
 }
 
 function refusalOf(response, answer) {
-  const said = typeof answer?.error === "string" ? answer.error : "";
+  const message = typeof answer?.error === "string" ? answer.error : "";
   const wait = response.headers.get("retry-after");
   if (response.status === 429) {
     return new Refusal(`The server is busy. Try again${wait ? ` in ${wait} s` : " soon"}.`, 429);
   }
-  return new Refusal(said || `The server refused with status ${response.status}.`, response.status);
+  return new Refusal(message || `The server refused with status ${response.status}.`, response.status);
 }
