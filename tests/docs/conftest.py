@@ -32,12 +32,14 @@ VOCABULARY = 5000
 Maker = Callable[[Path], object]
 
 
+def _sample(name: str) -> list[list[str]]:
+    with gzip.open(samples.path(f"{name}.csv.gz"), "rt", encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
 def _toxic(name: str, count: int) -> list[list[str]]:
     """Rows of the embedded sample, a quarter of them toxic, and its header."""
-    with gzip.open(
-        samples.path(f"toxic_{name}.csv.gz"), "rt", encoding="utf-8", newline=""
-    ) as file:
-        head, *rows = csv.reader(file)
+    head, *rows = _sample(f"toxic_{name}")
     toxic = islice((row for row in rows if row[1] == "toxic"), count // 4)
     others = islice((row for row in rows if row[1] == "ok"), count - count // 4)
     return [head, *toxic, *others]
@@ -148,10 +150,13 @@ def toxic_run(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def small_samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded comments with few rows, by the names of their files."""
+    """The embedded rows, few of them, by the names of their files."""
     folder = tmp_path_factory.mktemp("samples")
     for part, count in (("train", 96), ("dev", 64), ("test", 64)):
         _csv(_toxic(part, count))(folder / f"toxic_{part}.csv.gz")
+        head, *intents = _sample(f"intents_{part}")
+        few = [row for row in intents if row[1][0] in "at"]
+        _csv([head, *few])(folder / f"intents_{part}.csv.gz")
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -208,6 +213,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "comments.csv.gz": _csv(_toxic("test", 32)),
         "messages.csv": _csv(messages),
         "banking_data/train.csv": _csv([["text", "category"], *questions]),
+        "more.csv": _csv(messages),
         "labels.csv": _csv(polarity),
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),
