@@ -238,6 +238,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "valid.txt.xz": _text(*BOOK),
         "eltec_small/train.txt.xz": _text(*BOOK),
         "text.txt": _text(*BOOK),
+        "texts/*.txt": _text(*BOOK),  # as no shell expands it here
         "words.txt": _text("countenance", "parlour", "bonnet"),
         "novel.txt": _text("They sat on the bank.", "The banks were steep."),
         "sentences.txt": _text("The [MASK] was open."),
