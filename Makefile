@@ -138,10 +138,11 @@ bench-gpu-inference: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The figures of docs/annotated-bert.md, and the line numbers of its quotes; minutes.
+# The figures of docs/annotated-bert.md, the line numbers of its quotes, and the gallery, which needs a chromium; a quarter of an hour.
 figures: $(VENV)/.dev
 	$(BIN)/python docs/figures/make.py
 	$(BIN)/python docs/figures/quotes.py
+	$(BIN)/python docs/figures/screens.py --data $(DATA)
 
 # The models that come with filbert: two hours on two cores. WordNet is Debian's package wordnet-base.
 WORDNET ?= /usr/share/wordnet

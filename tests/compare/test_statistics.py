@@ -305,3 +305,8 @@ def test_slices_cover_each_row_once_and_have_metrics_of_their_own_rows(results, 
     expected["false_positive_rate"] = float(np.mean(scores[~gold] >= threshold))
     found = results["slices"][1]["contestants"]["fair"]
     assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_labels_with_few_rows_are_one_note():
+    (note,) = statistics._notes(np.repeat([0, 1, 2], [60, 30, 20]), "abc", {})
+    assert "2 of 3; 'c' has 20" in note

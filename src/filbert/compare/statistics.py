@@ -361,13 +361,13 @@ def mean_over_seeds(
 
 
 def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted]) -> list[str]:
-    counts = np.bincount(gold, minlength=len(labels)).tolist()
+    counts = np.bincount(gold, minlength=len(labels))
+    rarest = int(counts.argmin())
     notes = [
-        f"Only {count:,} of {len(gold):,} test rows are {label!r}: with so few the intervals are "
-        "too narrow and the p-values too small."
-        for label, count in zip(labels, counts, strict=True)
-        if count < FEW_ROWS
-    ]
+        f"Labels with under {FEW_ROWS} test rows: {(counts < FEW_ROWS).sum()} of {len(labels)}; "
+        f"{labels[rarest]!r} has {counts[rarest]}. With so few, intervals are too narrow and "
+        "p-values too small."
+    ] * bool(counts[rarest] < FEW_ROWS)
     return notes + [
         f"{name} makes no error on the test rows. Its interval for rates has no width, which means "
         "that the rows are too few, not that it never errs."

@@ -57,6 +57,7 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
     found, why = ({}, "") if hide_texts or not shown else passages(folder, shown)
     below = [found.get(row["row"], []) for row in shown] if found else ()
     path = Path(folder.data.get("path") or "").name
+    head, num_text_columns = [*cells[0]] if cells else [], 4 if errors_in in (_labels, _tags) else 1
     return section(
         "Worst errors",
         *texts(
@@ -69,7 +70,7 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
             file=path,
         ),
         paragraph(why, "note"),
-        Table([*cells[0]] if cells else [], [[*one.values()] for one in cells], passages=below),
+        Table(head, [[*one.values()] for one in cells], num_text_columns, passages=below),
     )
 
 
