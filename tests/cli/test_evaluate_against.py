@@ -43,11 +43,11 @@ def test_evaluate_prints_a_row_per_label_their_means_and_the_confusions(call, tm
     answers.write_text("text,label\n" + "1,a\n2,a\n3,b\n4,b\n5,b\n")
     scored = ("evaluate", "--task", "classification", "--data", rows, "--predictions", answers)
     table = [line.split() for line in call(*scored).out.splitlines()]
-    assert ["a", "1.000", "0.667", "0.800", "3"] in table
-    assert ["c", "0.000", "0.000", "0.000", "1"] in table
+    assert ["a", "1.0000", "0.6667", "0.8000", "3"] in table
+    assert ["c", "0.0000", "0.0000", "0.0000", "1"] in table
     # By hand: the mean of F1 0.8, 0.5 and 0, and the same weighted by 3, 1 and 1 rows.
-    assert ["macro", "mean", "0.444", "0.556", "0.433", "5"] in table
-    assert ["weighted", "mean", "0.667", "0.600", "0.580", "5"] in table
+    assert ["macro", "mean", "0.4444", "0.5556", "0.4333", "5"] in table
+    assert ["weighted", "mean", "0.6667", "0.6000", "0.5800", "5"] in table
     assert ["a", "2", "1", "0"] in table, "a row of the confusion matrix"
 
 

@@ -109,7 +109,7 @@ def work_through(
 
     with (
         _output(out, work, flags, source=source) as output,
-        Counts(verb, work.predictor.max_length, source) as counts,
+        Counts(verb, work.predictor.max_length, source, out) as counts,
     ):
         for entry in output.entries:
             counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
@@ -164,7 +164,7 @@ def answer_texts(
         check: Returns a text as `run` expects it; its last argument is the text's place.
         run: Answers texts.
     """
-    with Counts(verb, predictor.max_length, source) as counts, output(out) as stream:
+    with Counts(verb, predictor.max_length, source, out) as counts, output(out) as stream:
 
         def texts() -> Iterator[str]:
             for row in rows:
@@ -184,14 +184,16 @@ class Counts:
         verb: Name for the progress bar.
         max_length: Tokens that a text is truncated to.
         source: The file, from which the number of its rows is estimated.
+        out: The output. There is no bar between answers on a terminal.
     """
 
-    def __init__(self, verb: str, max_length: int, source: str) -> None:
+    def __init__(self, verb: str, max_length: int, source: str, out: str | None) -> None:
         self.max_length = max_length
         self.num_rows = self.num_empty = self.num_truncated = self.num_resumed = 0
         self._verb = verb
         self._expected = expected_rows(source) if is_regular(source) else None
         self._progress = progress_bar("seen")
+        self._progress.disable |= out in (None, STDIO) and sys.stdout.isatty()
         self._bar = self._progress.add_task(verb, total=None, seen="")
         self._print_line = progress_printer()
         self._start = time.monotonic()

@@ -50,6 +50,14 @@ def print_panel(
     if len(entries) < len(panel.entries):
         count = len(panel.entries) - len(entries)
         console.print(f"{count} more options: --help-all. Options of a task: --task TASK --help.")
+    if panel.title == "Every command" and (examples := examples_of(words[0] if words else "")):
+        print("", "Examples:", *(f"  {line}" for line in examples), sep="\n", file=console.file)
+
+
+def examples_of(verb: str) -> list[str]:
+    """Return commands that call a verb."""
+    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if f"filbert {verb} " in f"{line} "]
 
 
 def _name(entry: HelpEntry) -> str:

@@ -38,13 +38,13 @@ def print_labels(
     table = np.array([[label[rate] for rate in _RATES] for label in by_label.values()])
     support = np.array([label["support"] for label in by_label.values()])
     rows: list[list[str | Text]] = [
-        [label, *(f"{value:.3f}" for value in values), f"{count:,}"]
+        [label, *(f"{value:.4f}" for value in values), f"{count:,}"]
         for label, values, count in zip(by_label, table, support, strict=True)
     ]
     for name, weights in {"macro mean": None, "weighted mean": support}.items():
         if weights is None or support.sum():
             mean = np.average(table, axis=0, weights=weights)
-            cells = [*(f"{value:.3f}" for value in mean), f"{support.sum():,}"]
+            cells = [*(f"{value:.4f}" for value in mean), f"{support.sum():,}"]
             rows.append([Text(name, style="bold"), *cells])
     print()
     unit = "rows" if spec.labels_are_classes else "entities"

@@ -241,7 +241,7 @@ def cell(value: Any, limit: int = _LONG) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        value = [f"{name} {cell(v, limit)}" for name, v in value.items() if v is not None]
+        value = [f"{k} {cell(v, limit)}" for k, v in value.items() if v not in (None, (), [], {})]
     if isinstance(value, list | tuple):
         value = ", ".join(item if isinstance(item, str) else cell(item, limit) for item in value)
     text = printable(str(value), 10 * limit)

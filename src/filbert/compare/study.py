@@ -34,6 +34,7 @@ from filbert.errors import ConfigError, InputError, Interrupted
 from filbert.files import portable, read_json, sha256_of, write_atomically, write_json
 from filbert.model.precision import choose_device, choose_precision
 from filbert.report.comparison import write_comparison_report
+from filbert.report.run import label_counts
 from filbert.tasks.base import Task
 from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
@@ -196,8 +197,7 @@ def _prepare(study: Study, folder: Path, state: State) -> bool:
     facts = prepare(study, folder / ".data")
     state |= {"data_key": key, "data": facts}
     for name in SPLITS:
-        counts = ", ".join(f"{label}: {n:,}" for label, n in facts[name]["label_counts"].items())
-        say(f"{name}: {facts[name]['rows']:,} rows ({counts})")
+        say(f"{name}: {facts[name]['rows']:,} rows: {label_counts(facts[name]['label_counts'])}")
     if facts["positive"] is not None and rows.positive is None and rows.merge_as is None:
         say(f"positive: {facts['positive']!r}, the second label; --positive names the other one")
     for name, earlier in _LATER_AND_EARLIER:

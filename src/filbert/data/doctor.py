@@ -492,7 +492,8 @@ def _labels(check: _Check) -> Iterator[Finding]:
 
 def _counted(counts: list[tuple[str, int]]) -> str:
     named = ", ".join(f'"{printable(label)}" ({n:,})' for label, n in counts[:_LABELS_NAMED])
-    return named + (", ..." if len(counts) > _LABELS_NAMED else "")
+    more = len(counts) - _LABELS_NAMED
+    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def _near_duplicates(check: _Check) -> Iterator[Finding]:

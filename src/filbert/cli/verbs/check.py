@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -16,8 +16,6 @@ from filbert.errors import ConfigError
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from filbert.data.doctor import Problem, Report, SplitReport
     from filbert.tasks.base import Task, TaskOptions
     from filbert.text.tokenizer import Tokenizer
@@ -53,8 +51,6 @@ def check(
     """
     _check(files, task, max_length)
 
-    from rich.console import Console
-
     from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
     from filbert.tasks.rows import row_check
@@ -77,7 +73,7 @@ def check(
             near=near_duplicates,
             progress=lambda count: bar.update(progress, advance=count),
         )
-    print_json(report.to_dict()) if json else print_report(report, Console(emoji=False))
+    print_json(report.to_dict()) if json else print_report(report)
     return 2 * (report.worst == "error")
 
 
@@ -115,17 +111,21 @@ def split_names(files: Sequence[str]) -> list[str]:
     return names
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: Report) -> None:
     """Print counts and lengths per file, then the findings, the most serious first."""
+    from rich.console import Console
+
+    console = Console(emoji=False)
     _print_splits(report)
     # Files without their folders, if their names are different; --json keeps the folders.
     times = Counter(Path(split.path).name for split in report.splits)
     unique = {split.path for split in report.splits if times[Path(split.path).name] == 1}
+    wrap: dict[str, Any] = {"soft_wrap": not console.is_terminal}
     for problem in report.problems:
         console.print(problem.level, style=_STYLES[problem.level], end=" ")
-        console.print(_sentence(problem, unique), highlight=False, markup=False, soft_wrap=True)
+        console.print(_sentence(problem, unique), highlight=False, markup=False, **wrap)
     if not report.problems:
-        console.print("No problems.")
+        print("No problems.")
 
 
 def _print_splits(report: Report) -> None:

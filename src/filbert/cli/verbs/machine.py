@@ -113,7 +113,8 @@ def bench(
                 [name.removeprefix(table).strip() or "all texts", *map(_number, row.values())]
                 for name, row in rows.items()
             ]
-            print_table((table, *next(iter(rows.values()))), cells, texts=(0,))
+            headings = [heading.replace(": ", ":\n") for heading in next(iter(rows.values()))]
+            print_table((table, *headings), cells, texts=(0,))
 
 
 def _number(value: float) -> str:

@@ -46,7 +46,10 @@ def info(
         print_json(facts)
         return
     tensors = facts.pop("tensors", [])
-    rows = [(n.replace("_", " "), cell(v, 500)) for n, v in facts.items() if v not in (None, [])]
+    metrics = facts.pop("metrics", None) or {}
+    for split, values in metrics.items():
+        facts[f"metrics on {split}"] = values | {"per_label": None}
+    rows = [(n.replace("_", " "), cell(v, 1000)) for n, v in facts.items() if v not in (None, [])]
     print_table(("", ""), rows, texts=(0, 1))
     if tensors:
         print(f"{len(tensors)} tensors")
@@ -69,6 +72,7 @@ def print_differences(result: dict[str, Any]) -> None:
     headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
     pairs = {**result["values"], **result["metrics"]}
     rows = [(printable(name, 500), *map(cell, pair)) for name, pair in pairs.items()]
+    rows = [row for row in rows if row[1] != row[2]]
     print_table(headings, rows, texts=(0, 1, 2))
     print()
     weights = [

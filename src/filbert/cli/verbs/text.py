@@ -20,10 +20,10 @@ from filbert.cli.arguments import (
     TextFile,
     TextPairColumn,
 )
-from filbert.cli.output import print_json, print_table, progress_printer
+from filbert.cli.output import cell, print_json, print_table, progress_printer
 from filbert.data.columns import ColumnNames
 from filbert.data.shards import CorpusOptions
-from filbert.errors import ConfigError, printable
+from filbert.errors import ConfigError
 from filbert.text.learning import Progress
 
 if TYPE_CHECKING:
@@ -110,10 +110,11 @@ def vocab(
     print(f"{report['kind']}, {report['size']:,} entries")
     fit = report["fit"] or {}
     facts = {name: v for name, v in {**report["corpus"], **fit}.items() if name != "longest"}
-    rows = [(name.replace("_", " "), f"{value:,.7g}") for name, value in facts.items()]
-    print_table(("", ""), rows, texts=(0,))
-    for word in fit.get("longest", ()):
-        print(f"{printable(word['word'], 40)}: {word['num_pieces']} pieces, {word['count']} x")
+    print_table(("", ""), [(n.replace("_", " "), cell(v)) for n, v in facts.items()], texts=(0,))
+    longest = [one for one in fit.get("longest", ()) if one["num_pieces"] > 1]
+    words = [(cell(w["word"], 40), cell(w["num_pieces"]), cell(w["count"])) for w in longest]
+    if words:
+        print_table(("words of most pieces", "pieces", "times"), words, texts=(0,))
     print(f"vocabulary: {out}")
 
 
@@ -197,10 +198,8 @@ def corpus(
     if json:
         print_json(facts)
         return
-    cells = {name: f"{v:,}" for name, v in facts.items() if v or name.startswith("duplicate")}
-    print_table(
-        ("", ""), [(name.replace("_", " "), cell) for name, cell in cells.items()], texts=(0,)
-    )
+    rows = [(n.replace("_", " "), cell(v)) for n, v in facts.items() if v or "duplicate" in n]
+    print_table(("", ""), rows, texts=(0,))
     print(f"corpus: {out}")
 
 
