@@ -313,13 +313,18 @@ def browser():
 
 @pytest.fixture(scope="session")
 def findings():
-    """`findings(page)`: what axe-core calls serious or critical on a page of the browser."""
+    """`findings(page)`: widths that it does not fit, and serious findings of axe-core."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
 
     def find(page) -> list[tuple[str, str]]:
+        facts = []
+        for width in (1440, 768, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            needed = page.evaluate("document.documentElement.scrollWidth")
+            facts += [("width", f"{needed} of {width}")] * (needed > width)
         found = axe.run(page).response["violations"]
         grave = [one for one in found if one["impact"] in ("serious", "critical")]
-        return [(one["id"], one["nodes"][0]["html"]) for one in grave]
+        return facts + [(one["id"], one["nodes"][0]["html"]) for one in grave]
 
     return find
 

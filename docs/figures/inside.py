@@ -7,11 +7,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from drawing import SENTENCE, Drawn, frame, heat, mini, new, percent, plain, read, scale, title
+from drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    SENTENCE,
+    VERMILLION,
+    Drawn,
+    frame,
+    heat,
+    mini,
+    new,
+    percent,
+    plain,
+    read,
+    scale,
+    title,
+)
 
 from filbert.inspect.attention import attention_maps
 from filbert.model.encoder import traced
-from filbert.report.plots import BLUE, GREEN, INK, ORANGE, QUIET, VERMILLION, quieten
+from filbert.report.plots import INK, QUIET, quieten
 
 PAIR = ("She opened the door.", "It was dark outside.")
 SHOWN = 32  # of 384 columns, so that single numbers can be seen

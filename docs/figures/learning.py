@@ -10,14 +10,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from drawing import Drawn, frame, heat, mini, new, percent, plain, read, recorded, scale, title
+from drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    SKY,
+    VERMILLION,
+    Drawn,
+    frame,
+    heat,
+    mini,
+    new,
+    percent,
+    plain,
+    read,
+    recorded,
+    scale,
+    title,
+)
 
 import filbert
 from filbert import samples
 from filbert.batch import pack
 from filbert.data.draws import keys_of
 from filbert.data.masking import Masker, TokenRows, mask
-from filbert.report.plots import BLUE, GREEN, INK, ORANGE, QUIET, SKY, VERMILLION, quieten
+from filbert.report.plots import INK, QUIET, quieten
 
 # Austen 1813, chapter 1; Shelley 1818, letter 1: neither is among the texts of filbert-mini.
 OPENING = (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from drawing import new
+from drawing import BLUE, VERMILLION, new
 
-from filbert.report.plots import BLUE, VERMILLION, quieten
+from filbert.report.plots import quieten
 
 PLACE = Path(__file__).with_name("lineage.svg")
 POINTS = 75  # of each curve; a point is the mean of the steps since the last one

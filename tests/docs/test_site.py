@@ -136,3 +136,12 @@ def test_the_search_leads_from_what_people_type_to_the_page(site):
     for (query, page), pages in zip(wanted, results, strict=True):
         assert page in pages[:3], f"{query}: {pages[:5]}"
         assert "log.html" not in pages
+
+
+@pytest.mark.parametrize("name", ["index", "finetune", "performance"])
+def test_a_page_of_the_site_is_accessible_and_fits_every_width(site, browser, findings, name):
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_selector(".md-typeset__scrollwrap, .highlight")
+        assert findings(page) == []

@@ -34,10 +34,3 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
     both.append(Ranking("guess $x$", gold, np.full(100, 0.5)))
     names = [one.name for one in plots.ranking_plot(both, "roc").series]
     assert names == ["model  1.000", "guess $x$  0.500", ""]
-
-
-def test_a_name_is_shortened_to_one_line():
-    assert plots.plain("a\n b") == "a b"
-    assert len(plots.plain("x" * 100)) == 28
-    short = plots.plain("bert-base-uncased-max-256", 18)
-    assert len(short) == 18 and short.endswith("max-256")

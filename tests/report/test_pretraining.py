@@ -104,16 +104,6 @@ def test_every_final_figure_and_count_stands_on_the_page(tmp_path, undrawn, pair
         assert option in page
 
 
-def test_the_page_is_one_file_with_its_plots_and_links_inside(tmp_path, page):
-    folder = tmp_path / "run"
-    write_pretraining_run(folder)
-    found = page(write_run_report(folder))
-    names = {path.stem for path in (folder / "plots").iterdir()}
-    assert names == {"loss", "perplexity", "dev_metric", "grad_norm"}
-    assert len(found.check_one_file()) == len(names)
-    assert found.ids == ["results", "training", "text", "how-it-was-made"]
-
-
 def test_the_verdict_and_the_facts_name_the_outcome(tmp_path, undrawn):
     run = write_pretraining_run(tmp_path / "run")
     metrics = run["metrics"]["dev"]

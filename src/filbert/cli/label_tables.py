@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,12 +57,9 @@ def print_labels(
 
 def _print_confusions(labels: list[str], pairs: Sequence[tuple[str, str]]) -> None:
     """Print the confusion matrix, or for many labels the most frequent confusions."""
-    counts = {pair: 0 for pair in ((a, b) for a in labels for b in labels)}
-    for pair in pairs:
-        counts[pair] += 1
+    counts = Counter(pairs)
     if len(labels) > _MATRIX_LABELS:
-        wrong = [(pair, count) for pair, count in counts.items() if count and pair[0] != pair[1]]
-        wrong.sort(key=lambda one: -one[1])
+        wrong = [(pair, count) for pair, count in counts.most_common() if pair[0] != pair[1]]
         rows = [[*pair, f"{count:,}"] for pair, count in wrong[:_CONFUSIONS]]
         print_table(["most confused: label", "predicted", "rows"], rows, texts=[0, 1])
         return

@@ -441,8 +441,7 @@ def slices(study: StudyFiles) -> Section:
     # Lengths by one tokenizer, so that all contestants have the same slices.
     name = next((name for name, scores in study.scores.items() if scores.tokens.any()), "")
     parted = by_tokens(study.scores[name].tokens) if name else {}
-    title = f"Rows exactly right, by length in tokens of {name}"
-    lengths = slice_table(parted, right, title)
+    lengths = slice_table(parted, right, f"Rows exactly right, by length in tokens of {name}")
     return section("Metrics by slice", lengths, column, *texts("slices"))
 
 

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito 2008: distinguishable by colour-blind readers, and in grey by lightness.
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
-)  # fmt: skip
 INK, QUIET, GREY, FAINT = "#25221d", "#6a6459", "#B8C1CA", "#e3ded4"
 # Colours of the series by number; theme.css has the same for both colour schemes.
 SERIES = ("#1d7562", "#c2570c", "#2f6fb0", "#a4508b", "#8a6d00", "#4f9bd0", "#25221d", "#8d8678")

@@ -166,9 +166,9 @@ def write_page(path: Path, **values: Any) -> Path:
     Args:
         path: Of the page.
         values: `title`; `about` (line above it); `headline`; `notes`; `facts` (name, value);
-            `sections`, of which None is left out.
+            `sections`, of which None and those without blocks are left out.
     """
-    values["sections"] = [one for one in values["sections"] if one is not None]
+    values["sections"] = [one for one in values["sections"] if one and one["blocks"]]
     values["script"] = script = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "

@@ -90,8 +90,7 @@ def slices(folder: RunFolder) -> Section | None:
         more, remark = {}, f"Slices by columns of the data are not shown: {error}"
     is_right = np.array([key is None for key, _ in rule[1](folder.rows)])
     table = slice_table(parts | more, {"exactly right": is_right})
-    words = "With 95\N{NO-BREAK SPACE}% intervals: small slices vary by chance."
-    return section("Slices", table, f"{words} {remark}")
+    return section("Slices", table, "With 95 % intervals: small slices vary by chance.", remark)
 
 
 def slice_table(

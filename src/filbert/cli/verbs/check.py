@@ -17,8 +17,6 @@ from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
     from filbert.data.doctor import Problem, Report, SplitReport
-    from filbert.tasks.base import Task, TaskOptions
-    from filbert.text.tokenizer import Tokenizer
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
@@ -60,7 +58,11 @@ def check(
     checked = task_class(task).from_options(data.task, data.columns)
     tokenizer = None
     if model is not None:
-        tokenizer, checked = _as_model_reads(model, checked, data.task)
+        # torch is only imported for a model.
+        from filbert.inference.stored_task import as_model_reads
+
+        is_given = data.task.clean is not None
+        tokenizer, checked = as_model_reads(model, checked, keeps_cleaning=is_given)
         max_length = max_length or tokenizer.max_length
     with progress_bar() as bar:
         progress = bar.add_task("check", total=None)
@@ -75,13 +77,6 @@ def check(
         )
     print_json(report.to_dict()) if json else print_report(report)
     return 2 * (report.worst == "error")
-
-
-def _as_model_reads(model: str, task: Task, given: TaskOptions) -> tuple[Tokenizer, Task]:
-    # torch is only imported for a model.
-    from filbert.inference.stored_task import as_model_reads
-
-    return as_model_reads(model, task, keeps_cleaning=given.clean is not None)
 
 
 def _check(files: Sequence[str], task: str, max_length: int | None) -> None:

@@ -113,11 +113,10 @@ def print_ranking(study: StudyFiles) -> None:
             )
         )
     names = (heading.partition(",")[0] for _, heading in columns)
-    headings = ("contestant", *names, "runs", "training", "rows/s")
-    num_rows = numbers.count(study.results["data"]["test"]["rows"])
     if columns:
-        print(f"{num_rows} test rows, mean of the seeds, {study.level} interval")
-    print_table(headings, rows, texts=(0,))
+        num_rows = study.results["data"]["test"]["rows"]
+        print(f"{num_rows:,} test rows, mean of the seeds, {study.level} interval")
+    print_table(("contestant", *names, "runs", "training", "rows/s"), rows, texts=(0,))
 
 
 def _cell(metric: dict[str, Any]) -> Text:

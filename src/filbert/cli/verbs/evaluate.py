@@ -83,12 +83,7 @@ def evaluate(
     answers: list[tuple[Any, ...]] = []
     keep: OnAnswers = lambda *what: answers.append(what)  # noqa: E731
     if model is None:
-        from filbert.evaluation import score_predictions
-
-        described = task_class(str(task)).from_options(flags.task, flags.columns)
-        metrics = score_predictions(
-            described, data, str(predictions), flags.columns, folder, null_odds, keep
-        )
+        metrics = _scored(str(task), data, str(predictions), flags, folder, null_odds, keep)
         _report(metrics, None, against, answers, as_json=json)
         return
     load = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
@@ -100,14 +95,29 @@ def evaluate(
         warn_of_int8(predictor)
     else:
         _, exact = _measured(model, data, flags, load | {"precision": against})
-        from filbert.evaluation import metric_names
-        from filbert.inference.precision import precision_loss
-
-        whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
-        loss = precision_loss(exact, metrics, metric_names(predictor), whole=whole)
+        loss = _loss(predictor, exact, metrics)
     _report(metrics, loss, against, answers, as_json=json)
     if loss and max_loss is not None:
         loss.check(max_loss, f"{model} in {load['precision']} on {data}", load["precision"])
+
+
+def _scored(
+    task: str, data: str, predictions: str, flags: LabelledFileOptions, *others: Any
+) -> dict[str, Any]:
+    """Score predictions of another program for a task with the options of the command line."""
+    from filbert.evaluation import score_predictions
+
+    described = task_class(task).from_options(flags.task, flags.columns)
+    return score_predictions(described, data, predictions, flags.columns, *others)
+
+
+def _loss(predictor: Predictor, exact: dict[str, Any], metrics: dict[str, Any]) -> PrecisionLoss:
+    """Compare a model's metrics with those in another precision."""
+    from filbert.evaluation import metric_names
+    from filbert.inference.precision import precision_loss
+
+    whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
+    return precision_loss(exact, metrics, metric_names(predictor), whole=whole)
 
 
 def _measured(

@@ -47,8 +47,7 @@ def info(
         return
     tensors = facts.pop("tensors", [])
     metrics = facts.pop("metrics", None) or {}
-    for split, values in metrics.items():
-        facts[f"metrics on {split}"] = values | {"per_label": None}
+    facts |= {f"metrics on {name}": m | {"per_label": None} for name, m in metrics.items()}
     rows = [(n.replace("_", " "), cell(v, 1000)) for n, v in facts.items() if v not in (None, [])]
     print_table(("", ""), rows, texts=(0, 1))
     if tensors:
