@@ -25,7 +25,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "against"))
 
-from inference_table import GOALS, IDLE, best_peer, rate, worst_of_filbert  # noqa: E402
+from inference_table import GOALS, IDLE, best_of_filbert, best_peer, rate  # noqa: E402
 from latency import figures  # noqa: E402
 from runs import read_results  # noqa: E402
 from task_table import pairs_of, ratios_of  # noqa: E402
@@ -200,8 +200,8 @@ def inference(records: Sequence[Record]) -> list[str]:
             )
         ]
         for precision in GOALS:
-            some = next((s for s in reversed(kept) if worst_of_filbert(s, precision)), [])
-            mine, peer = worst_of_filbert(some, precision), best_peer(some, precision)
+            some = next((s for s in reversed(kept) if best_of_filbert(s, precision)), [])
+            mine, peer = best_of_filbert(some, precision), best_peer(some, precision)
             if mine is None:
                 continue
             ceiling = mine["products"].get(precision)

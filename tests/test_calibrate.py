@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -14,7 +15,7 @@ from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.bulk import Answers, plan_of
 from filbert.inference.predictor import Predictor
-from filbert.model.int8 import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear, StaticLinear
 from filbert.onnx_export import choose_float_layers
 
 DOWN = [f"encoder.layers.{i}.down" for i in range(2)]
@@ -64,6 +65,26 @@ def test_convert_records_the_layers_that_int8_spoils(source, dev, harmful, tmp_p
     assert plans[0] != plans[1]
     assert run(["info", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["int8"]["layers"] == 8
+
+
+def test_static_int8_measures_the_inputs_and_is_used_when_loaded(source, dev, tmp_path, capsys):
+    out = tmp_path / "model"
+    assert run(["convert", source, str(out), "--to", "static-int8", "--data", dev]) == 0
+    assert "8 of 8 dense layers can compute in int8" in capsys.readouterr().out
+    stored = json.loads((out / "filbert.json").read_text())
+    assert stored["int8"]["cosine"] > export.STATIC_TARGET
+    exact, static = Predictor.load(source), Predictor.load(out, precision="int8")
+    layers = [one for one in static.model.modules() if isinstance(one, StaticLinear)]
+    assert len(layers) == 8 and sum(layer.outputs is not None for layer in layers) == 2
+    texts = ["the film was good", "he was not very bad"]
+    cosines = (exact.embed(texts) * static.embed(texts)).sum(1)
+    norms = [np.linalg.norm(p.embed(texts), axis=1) for p in (exact, static)]
+    assert (cosines / (norms[0] * norms[1])).min() > 0.99
+    assert [a["label"] for a in exact.predict(texts)] == [a["label"] for a in static.predict(texts)]
+    del stored["int8"]["ranges"][DOWN[0]]
+    (out / "filbert.json").write_text(json.dumps(stored))
+    with pytest.raises(FormatError, match="not about this model"):
+        Predictor.load(out, precision="int8")
 
 
 def test_more_layers_stay_float_until_no_metric_falls_too_far(source, dev, harmful, monkeypatch):

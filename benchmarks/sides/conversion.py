@@ -134,17 +134,22 @@ def _int8(source: Path, out: Path, _: Path) -> None:
     )
 
 
+def calibration_texts() -> list[str]:
+    """Return the short texts on which static int8 measures its scales, for all sides."""
+    from filbert import samples
+
+    with gzip.open(samples.path("intents_train.csv.gz"), "rt", encoding="utf-8") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
 def _qint8(source: Path, out: Path, model: Path) -> None:
     """Write static int8 as NNCF recommends for a Transformer, with scales from short texts."""
     import numpy as np
 
-    from filbert import samples
     from filbert.checkpoints.opening import read_tokenizer
 
     nncf, library = import_module("nncf"), import_module("openvino")
-    with gzip.open(samples.path("intents_train.csv.gz"), "rt", encoding="utf-8") as file:
-        texts = [row["text"] for row in csv.DictReader(file)]
-    encodings = read_tokenizer(model).encode(texts)
+    encodings = read_tokenizer(model).encode(calibration_texts())
     rows = [encoding.input_ids.astype(np.int64)[None] for encoding in encodings]
     inputs = [dict(zip(_INPUTS, (ids, ids**0, ids * 0), strict=True)) for ids in rows]
     graph = nncf.quantize(

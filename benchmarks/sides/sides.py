@@ -53,6 +53,7 @@ SIDES: dict[str, dict[str, Side]] = {
         "filbert-float32": Side("torch_sides:filbert", "float32", (), True),
         "filbert-bf16": Side("torch_sides:filbert", "bf16", (), True),
         "filbert-int8": Side("torch_sides:filbert", "int8"),
+        "filbert-static-int8": Side("torch_sides:static", "int8"),
         "filbert-onnxruntime-float32": Side("peers:exported", "float32", _OWN_ONNX),
         "filbert-onnxruntime-int8": Side("peers:exported", "int8", _OWN_ONNX),
     },

@@ -61,6 +61,20 @@ def filbert(job: Job, precision: str) -> Encode:
     return encode_by(Predictor.load(job.model, precision=precision, device=job.device, packed=True))
 
 
+def static(job: Job, precision: str) -> Encode:
+    """As after `filbert convert --to static-int8`, measured on the texts that OpenVINO gets too."""
+    from filbert.inference.int8 import input_ranges, quantized
+    from filbert.inference.predictor import Predictor
+    from filbert.model.precision import Precision
+    from sides.conversion import calibration_texts
+
+    torch.set_num_threads(job.threads)
+    exact = Predictor.load(job.model, device=job.device)
+    ranges = input_ranges(exact.model, exact.text_examples(calibration_texts()))
+    model = quantized(exact.model, ranges=ranges)
+    return encode_by(Predictor(model, exact.tokenizer, precision=Precision(precision, "as asked")))
+
+
 def encode_by(predictor: Predictor) -> Encode:
     """Means of hidden states by filbert, whatever backend it has."""
     from filbert.data.examples import Example

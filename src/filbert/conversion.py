@@ -24,7 +24,7 @@ from filbert.inference.predictor import Predictor
 from filbert.onnx_export import choose_float_layers
 from filbert.text.tokenizer import Tokenizer
 
-FORMATS = ("huggingface", "google", "int8")
+FORMATS = ("huggingface", "google", "int8", "static-int8")
 # Files of a model's folder, which may be replaced.
 _MARKERS = ("config.json", "bert_config.json", "albert_config.json")
 
@@ -45,8 +45,8 @@ def convert_model(
     Args:
         source: A folder, TensorFlow checkpoint, built-in name or Hub id.
         target: The folder to write.
-        to: "huggingface", "google" or "int8".
-        data: With "int8", labelled rows, or texts for a model without a task.
+        to: "huggingface", "google", "int8" or "static-int8".
+        data: With the last two, labelled rows, or texts for a model without a task.
         names: Their columns.
         max_loss: The most that a metric on `data` may fall by.
         adapter: A task of jina-embeddings-v3, whose adapter is added to the weights.
@@ -78,7 +78,10 @@ def convert_model(
     }
     if data is not None:
         exact = Predictor.load(source, device="cpu")
-        facts["int8"] = choose_float_layers(exact, data, names, max_loss=max_loss)
+        is_static = to == "static-int8"
+        facts["int8"] = choose_float_layers(
+            exact, data, names, max_loss=max_loss, is_static=is_static
+        )
         stored = (checkpoint.filbert or {}) | {"int8": facts["int8"]}
         checkpoint = replace(checkpoint, filbert=stored)
     with replace_folder(target, marker=marker) as new:
@@ -93,10 +96,13 @@ def _check_options(
 ) -> None:
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
-    if to != "int8" and (data is not None or max_loss is not None):
-        raise ConfigError("--data and --max-loss are for --to int8. Leave them out.")
-    if to == "int8" and (data is None or data == "-"):
-        raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
+    is_int8 = to in ("int8", "static-int8")
+    if not is_int8 and (data is not None or max_loss is not None):
+        raise ConfigError(
+            "--data and --max-loss are for --to int8 and static-int8. Leave them out."
+        )
+    if is_int8 and (data is None or data == "-"):
+        raise ConfigError(f"--to {to} measures the layers on rows: give --data FILE.")
     if adapter is not None and to != "huggingface":
         raise ConfigError("--adapter is for --to huggingface. Convert the result once more.")
 

@@ -37,9 +37,11 @@ from filbert.evaluation import evaluate_model
 from filbert.files import portable, replace_folder, sha256_of, write_json
 from filbert.inference.forward import encode, forward
 from filbert.inference.int8 import (
-    float_layers,
+    input_ranges,
     mean_cosine,
     quantized,
+    ranges_record,
+    recorded,
     sensitive_layers,
     sensitivities,
 )
@@ -57,6 +59,8 @@ log = logging.getLogger(__name__)
 
 # Mean cosine between the float32 and the int8 vectors that is reached in any case.
 TARGET = 0.999
+# The same with one scale for all tokens, which is faster and less exact.
+STATIC_TARGET = 0.99
 # Rows that rank the layers, spread over so many of the file's first rows.
 _RANKING_ROWS = 64
 _FIRST_ROWS = 20_000
@@ -130,7 +134,7 @@ def export_onnx(
         )
     digest = None if data is None else file_digest(data)
     vectors = _vectors(predictor, checkpoint, pooling)
-    kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
+    kept = recorded(checkpoint, cast(Model, predictor.model))[0] if int8 else []
     if int8 and data is not None and max_loss is not None and not kept:
         kept = choose_float_layers(predictor, data, names, max_loss=max_loss)["float_layers"]
     graph = build_graph(checkpoint, vectors, int8=int8, keep=kept)
@@ -347,13 +351,15 @@ def choose_float_layers(
     names: ColumnNames | None = None,
     *,
     max_loss: float | None = None,
+    is_static: bool = False,
 ) -> dict[str, Any]:
     """Rank the layers by the error that int8 causes in each, and keep the worst ones in float32.
 
     Args:
         data: Rows of the model's task, or texts if it has no task.
         max_loss: The most that a metric on `data` may fall by. More layers stay float32 than
-            `TARGET` requires if this limit needs them.
+            the cosine requires if this limit needs them.
+        is_static: Inputs have one scale for all tokens, measured on `data`.
 
     Returns:
         What filbert.json records under "int8": "float_layers", the worst first; "layers", how many
@@ -372,18 +378,19 @@ def choose_float_layers(
         )
     digest = file_digest(data)
     examples = _sample(exact, data, names)
-    worst = list(sensitivities(model, examples))
-    kept = sensitive_layers(model, examples, target=TARGET, ranked=worst)
+    ranges = input_ranges(model, examples) if is_static else None
+    target = STATIC_TARGET if is_static else TARGET
+    worst = list(sensitivities(model, examples, ranges))
+    kept = sensitive_layers(model, examples, target=target, ranked=worst, ranges=ranges)
     facts: dict[str, Any] = {
         "layers": len(worst),
-        "cosine_of_all": mean_cosine(model, quantized(model), examples),
+        "cosine_of_all": mean_cosine(model, quantized(model, ranges=ranges), examples),
         "data": {"file": portable(data), "sha256": digest, "sequences": len(examples)},
     }
     float32 = None if exact.task is None else evaluate_model(exact, data, names)
     while float32 is not None:
-        loss, metrics = _compare_metrics(
-            exact, quantized(model, keep=kept), data, names, name="int8", float32=float32
-        )
+        other = quantized(model, keep=kept, ranges=ranges)
+        loss, metrics = _compare_metrics(exact, other, data, names, name="int8", float32=float32)
         fault = None if max_loss is None else loss.fault(max_loss)
         if fault is None:
             facts |= metrics
@@ -397,7 +404,10 @@ def choose_float_layers(
                 "float32."
             )
     facts["float_layers"] = kept
-    facts["cosine"] = mean_cosine(model, quantized(model, keep=kept), examples)
+    other = quantized(model, keep=kept, ranges=ranges)
+    facts["cosine"] = mean_cosine(model, other, examples)
+    if ranges is not None:
+        facts["ranges"] = ranges_record(ranges)
     return facts
 
 

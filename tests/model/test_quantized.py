@@ -8,7 +8,15 @@ from torch import nn
 
 from filbert.model import int8
 from filbert.model.cpu import activate, dense
-from filbert.model.int8 import LEAST, QuantizedLinear, quantize_rows, quantize_weight
+from filbert.model.int8 import (
+    LEAST,
+    InputRange,
+    QuantizedLinear,
+    StaticLinear,
+    quantize_rows,
+    quantize_weight,
+    smoothed_range,
+)
 
 
 def layer_and_rows(width=96, out=48, rows=7, bias=True):
@@ -130,3 +138,42 @@ def test_casts_and_copies_leave_the_codes_alone():
     model = copy.deepcopy(nn.Sequential(other).to(torch.bfloat16))
     assert torch.equal(model[0](rows), before)
     assert not list(model.parameters())
+
+
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "relu", "silu"])
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_static_layer_gives_what_exact_integers_give(activation, smooth, packed, monkeypatch):
+    if packed and not int8.has_integer_products():
+        pytest.skip("this CPU has no VNNI")
+    monkeypatch.setattr(int8, "has_integer_products", lambda: packed)
+    layer, rows = layer_and_rows()
+    inputs = smoothed_range(layer, rows.amin(0), rows.amax(0), smooth=smooth)
+    factors = torch.ones(96) if inputs.factors is None else inputs.factors
+    outputs = InputRange(-0.5, 6.0)
+    weight, weight_scale = quantize_weight(layer.weight * factors)
+    codes = (rows / (factors * inputs.scale)).round().add(inputs.zero).clamp(0, 255)
+    product = (codes.long() - inputs.zero) @ weight.long().T
+    exact = product * (inputs.scale * weight_scale.double()) + layer.bias.double()
+    wanted = activate(exact.detach(), activation)
+    with torch.inference_mode():
+        given = StaticLinear(layer, inputs)(rows, activation)
+        of_codes = StaticLinear(layer, inputs)(codes.to(torch.uint8), activation)
+        coded = StaticLinear(layer, inputs, outputs=outputs)(rows, activation)
+    torch.testing.assert_close(given.double(), wanted, atol=2e-6, rtol=2e-6)
+    assert torch.equal(given, of_codes)
+    assert coded.dtype == torch.uint8
+    steps = (wanted / outputs.scale + outputs.zero).clamp(0, 255)
+    assert (coded - steps).abs().max() <= 0.5 + 1e-3
+
+
+def test_smoothing_moves_large_columns_into_the_weights():
+    layer, rows = layer_and_rows()
+    rows[:, 3] *= 40
+    ends = (rows.amin(0), rows.amax(0))
+    with torch.inference_mode():
+        errors = [
+            (StaticLinear(layer, smoothed_range(layer, *ends, smooth=smooth))(rows) - layer(rows))
+            for smooth in (False, True)
+        ]
+    assert errors[1].abs().mean() < 0.5 * errors[0].abs().mean()

@@ -33,9 +33,7 @@ from filbert.data.vectors import VectorFile
 from filbert.errors import ConfigError, FormatError
 from filbert.files import check_writable, flush, locked, write_atomically
 from filbert.inference.answer_file import answer_line, complete
-from filbert.inference.int8 import float_layers
 from filbert.inference.predictor import Predictor, VectorOptions
-from filbert.model.heads import Model
 from filbert.tasks.base import Task, cleaning_of, task_to_dict
 from filbert.tasks.rows import read_task_rows, row_texts
 from filbert.text.tokenizer import Text, characters_in
@@ -338,7 +336,7 @@ def model_digest(predictor: Predictor) -> str:
     stored = None if checkpoint is None or tensors else checkpoint.filbert
     facts: list[Any] = [predictor.model.config, task, vectors.facts(), stored]
     if predictor.precision.name == "int8" and checkpoint is not None:
-        facts.append(float_layers(checkpoint, cast(Model, predictor.model)))
+        facts.append((checkpoint.filbert or {}).get("int8"))
     digest.update(f"{predictor.tokenizer.fingerprint} {facts!r}".encode())
     return digest.hexdigest()
 

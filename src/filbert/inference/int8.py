@@ -6,7 +6,8 @@ Embeddings, normalisation, heads and attention's own products stay float.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.cpu import bf16_is_fused
 from filbert.model.encoder import DENSE, Encoder, Layer
 from filbert.model.heads import Model
-from filbert.model.int8 import LEAST, QuantizedLinear
+from filbert.model.int8 import LEAST, InputRange, QuantizedLinear, StaticLinear, smoothed_range
 from filbert.model.precision import Precision
 
 
@@ -40,37 +41,98 @@ def dense_layers(model: Model) -> list[str]:
     return [f"encoder.layers.{i}.{name}" for i in range(count) for name in DENSE]
 
 
-def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
-    """The dense layers that stay float32 next to int8, as `filbert convert --to int8` chose them.
+Ranges = Mapping[str, InputRange]
+
+
+def recorded(checkpoint: Checkpoint, model: Model) -> tuple[list[str], Ranges | None]:
+    """Return what `filbert convert` has noted on int8 in filbert.json.
+
+    Returns:
+        The dense layers that stay float32; and the ranges of the inputs of the others, if they were
+        measured.
 
     Raises:
         FormatError: filbert.json notes something else.
     """
     noted = (checkpoint.filbert or {}).get("int8")
     if noted is None:
-        return []
-    names = noted.get("float_layers") if isinstance(noted, dict) else None
-    known = dense_layers(model)
-    if not isinstance(names, list) or any(name not in known for name in names):
+        return [], None
+    try:
+        names, ranges = noted["float_layers"], noted.get("ranges")
+        if ranges is not None:
+            ranges = {name: _range_of(value) for name, value in ranges.items()}
+        _check(model, names)
+        fits = ranges is None or {*ranges} == {*dense_layers(model)}
+    except (AttributeError, ConfigError, KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
         raise FormatError(
             f"{checkpoint.source or 'filbert.json'}: what filbert.json notes on int8 is not about "
             "this model. Run filbert convert --to int8 again."
         )
-    return names
+    return names, ranges
 
 
-def quantized(model: Model, *, keep: Collection[str] = ()) -> Model:
+def _range_of(noted: Mapping[str, Any]) -> InputRange:
+    factors = noted.get("factors")
+    tensor = None if factors is None else torch.tensor(factors, dtype=torch.float32)
+    return InputRange(float(noted["low"]), float(noted["high"]), tensor)
+
+
+def ranges_record(ranges: Ranges) -> dict[str, dict[str, Any]]:
+    """Return ranges as plain values for JSON; columns' factors with four digits."""
+    return {
+        name: {"low": one.low, "high": one.high}
+        | ({} if one.factors is None else {"factors": [float(f"{f:.4g}") for f in one.factors]})
+        for name, one in ranges.items()
+    }
+
+
+def input_ranges(model: Model, examples: Sequence[Example]) -> dict[str, InputRange]:
+    """Measure the range of the inputs of each dense layer.
+
+    Args:
+        examples: What the model will read; some tens are enough.
+
+    Raises:
+        ConfigError: As `quantized`; no examples.
+    """
+    _check(model)
+    ends: dict[str, list[Tensor]] = {name: [] for name in dense_layers(model)}
+
+    def seen(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        # Batches run in several threads, and appending to a list is safe.
+        return lambda _, inputs, __: ends[name].append(torch.stack(torch.aminmax(inputs[0], dim=0)))
+
+    layers = {name: cast(nn.Linear, model.get_submodule(name)) for name in ends}
+    hooks = [layer.register_forward_hook(seen(name)) for name, layer in layers.items()]
+    try:
+        _vectors(model, examples)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found = {}
+    for name, layer in layers.items():
+        low, high = torch.stack(ends[name]).float().unbind(1)
+        # The inputs of the other two have no columns that are large in every row.
+        smooth = name.endswith((".qkv", ".up"))
+        found[name] = smoothed_range(layer, low.amin(0), high.amax(0), smooth=smooth)
+    return found
+
+
+def quantized(model: Model, *, keep: Collection[str] = (), ranges: Ranges | None = None) -> Model:
     """Return the same model with int8 products, for inference on a CPU.
 
     Args:
         model: float32; it stays as it is, and shares nothing with the result.
         keep: names of `dense_layers` that stay float.
+        ranges: Of the layers' inputs, for one scale for all tokens; None for one per token.
 
     Raises:
         ConfigError: the model is on a GPU or has no such layers, or a name in `keep` is not one.
     """
     _check(model, keep)
-    codes = _quantized_layers(model, set(dense_layers(model)) - set(keep))
+    codes = _quantized_layers(model, set(dense_layers(model)) - set(keep), ranges)
     return _with(model, codes, shared=False).eval()
 
 
@@ -80,6 +142,7 @@ def sensitive_layers(
     *,
     target: float = 0.999,
     ranked: Sequence[str] | None = None,
+    ranges: Ranges | None = None,
 ) -> list[str]:
     """Choose the layers to `keep`, so that vectors stay as near to the exact ones as asked.
 
@@ -89,6 +152,7 @@ def sensitive_layers(
         examples: What the model will read; some tens are enough.
         target: Mean cosine to reach between mean-pooled vectors, in (0, 1).
         ranked: The result of `sensitivities`, where it is known.
+        ranges: As for `quantized`.
 
     Returns:
         Names, the worst first; [] where int8 everywhere reaches the target, and all of them where
@@ -100,10 +164,10 @@ def sensitive_layers(
     if not 0 < target < 1:
         raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
     exact = _vectors(model, examples)
-    worst = list(sensitivities(model, examples) if ranked is None else ranked)
+    worst = list(sensitivities(model, examples, ranges) if ranked is None else ranked)
 
     def is_enough(num_kept: int) -> bool:
-        other = quantized(model, keep=worst[:num_kept])
+        other = quantized(model, keep=worst[:num_kept], ranges=ranges)
         return _cosine(exact, other, examples) >= target
 
     if is_enough(0):
@@ -115,7 +179,9 @@ def sensitive_layers(
     return worst[:high]
 
 
-def sensitivities(model: Model, examples: Sequence[Example]) -> dict[str, float]:
+def sensitivities(
+    model: Model, examples: Sequence[Example], ranges: Ranges | None = None
+) -> dict[str, float]:
     """Measure the mean cosine of vectors with and without each dense layer alone in int8.
 
     Returns:
@@ -127,7 +193,7 @@ def sensitivities(model: Model, examples: Sequence[Example]) -> dict[str, float]
     _check(model)
     exact, cosines = _vectors(model, examples), {}
     for name in dense_layers(model):
-        other = _with(model, _quantized_layers(model, {name}), shared=True)
+        other = _with(model, _quantized_layers(model, {name}, ranges), shared=True)
         cosines[name] = _cosine(exact, other, examples)
     return dict(sorted(cosines.items(), key=lambda pair: pair[1]))
 
@@ -152,9 +218,11 @@ def _check(model: Model, keep: Collection[str] = ()) -> None:
             )
 
 
-def _quantized_layers(model: Model, names: Collection[str]) -> dict[nn.Module, QuantizedLinear]:
+def _quantized_layers(
+    model: Model, names: Collection[str], ranges: Ranges | None
+) -> dict[nn.Module, nn.Module]:
     """Dense layers and their int8 replacements."""
-    found: dict[nn.Module, QuantizedLinear] = {}
+    found: dict[nn.Module, nn.Module] = {}
     for name in sorted(names):
         path, _, own = name.rpartition(".")
         layer = model.get_submodule(path)
@@ -167,7 +235,17 @@ def _quantized_layers(model: Model, names: Collection[str]) -> dict[nn.Module, Q
         if own == "qkv" and f"{path}.attention_out" in names and bf16_is_fused():
             # Attention's own products are several times faster so, and bf16 is finer than codes.
             dtype = torch.bfloat16
-        found[getattr(layer, own)] = QuantizedLinear(getattr(layer, own), least=least, dtype=dtype)
+        if ranges is None:
+            found[getattr(layer, own)] = QuantizedLinear(
+                getattr(layer, own), least=least, dtype=dtype
+            )
+            continue
+        # Then the wide activations are codes only.
+        is_read = own == "up" and f"{path}.down" in names and not config.feed_forward.gated
+        outputs = ranges[f"{path}.down"] if is_read else None
+        found[getattr(layer, own)] = StaticLinear(
+            getattr(layer, own), ranges[name], outputs=outputs, dtype=dtype
+        )
     return found
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.inference.int8 import float_layers, quantized
+from filbert.inference.int8 import quantized, recorded
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.cpu import PackedLinear, fuses
 from filbert.model.encoder import DENSE, Encoder
@@ -28,7 +28,7 @@ def built(
     """The encoder and head of a checkpoint.
 
     Args:
-        precision: settled; in "int8" the layers that filbert.json lists stay float32.
+        precision: settled; "int8" follows what filbert.json notes on it.
         packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
 
     Raises:
@@ -39,7 +39,8 @@ def built(
     # An int8 model shares nothing with the one that it is made from.
     model = checkpoint.build(dtype=precision.dtype, copy=not is_int8).to(device)
     if is_int8:
-        model = quantized(model, keep=float_layers(checkpoint, model))
+        keep, ranges = recorded(checkpoint, model)
+        model = quantized(model, keep=keep, ranges=ranges)
     if packed:
         pack_layers(model)
     return model

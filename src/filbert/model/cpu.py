@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from filbert.errors import ConfigError
 
 # Activation -> oneDNN's (unary operation, algorithm).
-_FUSED = {
+FUSED = {
     None: ("none", ""),
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
@@ -85,7 +85,7 @@ def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
     fused = (
         fuses(layer)
         and rows.device.type == "cpu"
-        and activation in _FUSED
+        and activation in FUSED
         and rows.dtype == layer.weight.dtype
         # Forward hooks would not run.
         and not layer._forward_hooks
@@ -98,7 +98,7 @@ def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
 
 
 def _onednn_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str | None) -> Tensor:
-    unary, algorithm = _FUSED[act]
+    unary, algorithm = FUSED[act]
     product: Any = torch.ops.mkldnn._linear_pointwise
     return cast("Tensor", product(rows, weight, bias, unary, [], algorithm))
 

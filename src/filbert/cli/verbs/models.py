@@ -109,9 +109,10 @@ def convert(
         id.
     to:
         huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
-        or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
+        int8 (as huggingface, with the layers that stay float32 recorded in filbert.json), or
+        static-int8 (with the ranges of their inputs on --data too: faster and less exact).
     data:
-        with --to int8: labelled rows, or texts for a model without a task.
+        with the last two: labelled rows, or texts for a model without a task.
     adapter:
         with --to huggingface: a task of jina-embeddings-v3, such as retrieval.query. Its adapter is
         added to the weights, and its prompt is put before every text.
