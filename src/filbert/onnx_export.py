@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -379,18 +380,20 @@ def choose_float_layers(
     digest = file_digest(data)
     examples = _sample(exact, data, names)
     ranges = input_ranges(model, examples) if is_static else None
+    in_int8 = partial(quantized, model, ranges=ranges)
     target = STATIC_TARGET if is_static else TARGET
     worst = list(sensitivities(model, examples, ranges))
     kept = sensitive_layers(model, examples, target=target, ranked=worst, ranges=ranges)
     facts: dict[str, Any] = {
         "layers": len(worst),
-        "cosine_of_all": mean_cosine(model, quantized(model, ranges=ranges), examples),
+        "cosine_of_all": mean_cosine(model, in_int8(), examples),
         "data": {"file": portable(data), "sha256": digest, "sequences": len(examples)},
     }
     float32 = None if exact.task is None else evaluate_model(exact, data, names)
     while float32 is not None:
-        other = quantized(model, keep=kept, ranges=ranges)
-        loss, metrics = _compare_metrics(exact, other, data, names, name="int8", float32=float32)
+        loss, metrics = _compare_metrics(
+            exact, in_int8(keep=kept), data, names, name="int8", float32=float32
+        )
         fault = None if max_loss is None else loss.fault(max_loss)
         if fault is None:
             facts |= metrics
@@ -400,15 +403,11 @@ def choose_float_layers(
         kept = worst[: len(kept) + min(_MORE_AT_A_TIME, max(left // 2, 1))]
         if len(kept) == len(worst):
             raise ConfigError(
-                f"On {data}, int8 costs too much with any choice of layers: {fault}. Use bf16 or "
-                "float32."
+                f"On {data}, int8 costs too much with any choice of layers: {fault}. Use bf16."
             )
-    facts["float_layers"] = kept
-    other = quantized(model, keep=kept, ranges=ranges)
-    facts["cosine"] = mean_cosine(model, other, examples)
-    if ranges is not None:
-        facts["ranges"] = ranges_record(ranges)
-    return facts
+    cosine = mean_cosine(model, in_int8(keep=kept), examples)
+    facts |= {"float_layers": kept, "cosine": cosine}
+    return facts if ranges is None else facts | {"ranges": ranges_record(ranges)}
 
 
 def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example]:
