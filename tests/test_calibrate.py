@@ -104,7 +104,7 @@ def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, h
     facts = choose_float_layers(exact, str(texts))
     assert sorted(facts["float_layers"]) == DOWN
     assert facts["data"]["sequences"] == 9 and "float32" not in facts
-    with pytest.raises(ConfigError, match="has no task head"):
+    with pytest.raises(ConfigError, match="has no task"):
         choose_float_layers(exact, str(texts), max_loss=0.1)
 
 

@@ -374,9 +374,7 @@ def choose_float_layers(
     model = exact.model
     assert isinstance(model, Model)
     if exact.task is None and max_loss is not None:
-        raise ConfigError(
-            "--max-loss limits the loss of a metric, and this model has no task head."
-        )
+        raise ConfigError("--max-loss limits the loss of a metric, and this model has no task.")
     digest = file_digest(data)
     examples = _sample(exact, data, names)
     ranges = input_ranges(model, examples) if is_static else None
