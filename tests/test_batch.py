@@ -1,13 +1,12 @@
-"""PackedBatch: packing, unpacking, filling."""
+"""PackedBatch: packing, unpacking."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.utils.rnn import pad_sequence
 
-from filbert.batch import from_padded, pack, split
+from filbert.batch import pack, split
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -30,23 +29,6 @@ def test_packing_then_splitting_gives_the_sequences_back(lengths):
     batch = pack(sequences(lengths))
     pieces = split(batch.input_ids, batch)
     assert [p.tolist() for p in pieces] == [s.tolist() for s in sequences(lengths)]
-
-
-@given(LENGTHS)
-def test_padding_then_unpadding_gives_the_batch_back(lengths):
-    batch = pack(sequences(lengths))
-    rows = [split(rows, batch) for rows in (batch.input_ids, torch.ones(batch.num_tokens))]
-    ids, mask = (pad_sequence(one, batch_first=True) for one in rows)
-    assert ids.shape == (len(lengths), max(lengths))
-    again = from_padded(ids, mask)
-    assert again.lengths == batch.lengths
-    assert torch.equal(again.input_ids, batch.input_ids)
-    assert torch.equal(again.position_ids, batch.position_ids)
-
-
-def test_left_padding_is_refused_and_not_misread():
-    with pytest.raises(ValueError, match="right padding"):
-        from_padded(torch.tensor([[0, 5, 6]]), torch.tensor([[0, 1, 1]]))
 
 
 def test_an_empty_sequence_is_refused():

@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BUDGETS = {
     "lines of src": (55_320, 40_000),
     "files of src": (222, 230),
-    "lines of tests": (42_556, 38_000),
+    "lines of tests": (42_660, 38_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),

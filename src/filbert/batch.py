@@ -101,26 +101,3 @@ def pack(
 def split(rows_T: Tensor, batch: PackedBatch) -> tuple[Tensor, ...]:
     """Cut one row per token, (T, ...), into S pieces, one per sequence."""
     return torch.split(rows_T, list(batch.lengths))
-
-
-def from_padded(
-    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-) -> PackedBatch:
-    """Pack a right-padded batch without its padding.
-
-    Args:
-        input_ids: int64 (S, L).
-        attention_mask: (S, L), non-zero for real tokens; each row must be ones, then zeros.
-        token_type_ids: int64 (S, L), or None for zeros.
-    """
-    mask = attention_mask.bool()
-    lengths = tuple(int(n) for n in mask.sum(1))
-    if 0 in lengths:
-        raise ValueError("a row of the attention mask is all zeros")
-    if not all(bool(row[:n].all()) for row, n in zip(mask, lengths, strict=True)):
-        raise ValueError(
-            "only right padding can be unpacked: a row of the attention mask has a gap"
-        )
-    positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-    types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-    return PackedBatch(input_ids[mask], positions[mask], types[mask], lengths)

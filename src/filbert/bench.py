@@ -16,8 +16,7 @@ from filbert.data.examples import Example
 from filbert.data.texts import read_texts
 from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
-from filbert.model.int8 import has_integer_products
-from filbert.model.precision import bf16_gain, choose_device
+from filbert.model.precision import choose_device, gain
 from filbert.train.provenance import device_name
 
 TABLES = ("tokenize", "encode", "latency")
@@ -94,8 +93,7 @@ def _fast_formats(device: str) -> list[str]:
     """Number formats with products of their own on this device; others are emulated slowly."""
     if device != "cpu":
         return ["float32", "bf16"]
-    has = {"float32": True, "bf16": bf16_gain() >= 1, "int8": has_integer_products()}
-    return [name for name, is_fast in has.items() if is_fast]
+    return ["float32", *(name for name in ("bf16", "int8") if gain(name) >= 1)]
 
 
 def _encode(loaded: dict[str, Predictor], texts: list[str], seconds: float) -> Measured:

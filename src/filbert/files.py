@@ -13,13 +13,14 @@ import math
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import Any
 
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import ConfigError, FilbertError, FormatError, InputError
 
 # The colours, the type and the logo of every page.
 THEME = Path(__file__).with_name("theme")
@@ -216,6 +217,34 @@ def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a JSON file as a whole."""
     write_atomically(path, json.dumps(content, indent=2, default=list) + "\n")
+
+
+def cache_folder() -> Path:
+    """Return the folder of what was measured or made for this machine, which may be deleted."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "filbert"
+
+
+def measured_once(
+    name: str, machine: dict[str, Any], measure: Callable[[], dict[str, dict[str, float]]]
+) -> tuple[dict[str, dict[str, float]], str]:
+    """Return times by two names from the cache folder, and the date; else measure them "now".
+
+    A file that is damaged or cannot be written is no error.
+
+    Args:
+        machine: What the times depend on.
+    """
+    digest = hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:16]
+    # Without a home directory: RuntimeError.
+    with suppress(FilbertError, OSError, RuntimeError, LookupError, AttributeError, TypeError):
+        content = read_json(cache_folder() / f"{name}-{digest}.json")
+        if min(time for part in content["values"].values() for time in part.values()) > 0:
+            return content["values"], str(content["date"])
+    values = measure()
+    with suppress(FilbertError, OSError, RuntimeError):
+        content = {"machine": machine, "date": str(date.today()), "values": values}
+        write_json(cache_folder() / f"{name}-{digest}.json", content)
+    return values, "now"
 
 
 def portable(given: Any) -> Any:

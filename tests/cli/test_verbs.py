@@ -190,7 +190,8 @@ def test_check_names_what_is_wrong_and_where_and_fails_for_errors_only(call, fil
 
 def test_doctor_says_what_is_fast_here(call):
     facts = json.loads(call("doctor", "--json").out)
-    assert facts["bf16_gain"] > 0
+    assert set(facts["float32_products"]) == set(facts["bf16_gain"]) == set(facts["int8_gain"])
+    assert facts["products_measured"] == "now" or facts["products_measured"] > "2026"
     assert facts["packages"]["torch"].startswith("2.")
     assert call("doctor").status == 0
 

@@ -12,14 +12,14 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("gain", "name"), [(1.2, "float32"), (3.0, "bf16")])
 def test_auto_takes_bf16_only_where_it_is_measured_to_be_worth_it(gain, name, monkeypatch):
-    monkeypatch.setattr(precision, "bf16_gain", lambda: gain)
+    monkeypatch.setattr(precision, "gain", lambda _: gain)
     chosen = choose_precision("auto", CPU)
     assert chosen.name == name
     assert f"{gain:.1f} times" in chosen.reason
 
 
 def test_a_cpu_without_fast_bf16_gets_float32_and_no_ratio(monkeypatch, caplog):
-    monkeypatch.setattr(precision, "bf16_gain", lambda: 0.04)
+    monkeypatch.setattr(precision, "gain", lambda _: 0.04)
     assert choose_precision("auto", CPU) == ("float32", "this CPU has no fast bf16")
     assert choose_precision("bf16", CPU).name == "bf16"
     assert "This CPU has no fast bf16" in caplog.text and "times" not in caplog.text
@@ -58,6 +58,6 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are():
 
 @pytest.mark.parametrize("has_units", [False, True])
 def test_int8_without_integer_products_is_said_to_be_slow(has_units, monkeypatch, caplog):
-    monkeypatch.setattr(precision, "has_integer_products", lambda: has_units)
+    monkeypatch.setattr(precision, "gain", lambda _: 2.0 * has_units)
     assert choose_precision("int8", CPU, ("int8",)).name == "int8"
     assert ("int8 is slower than float32" in caplog.text) == (not has_units)

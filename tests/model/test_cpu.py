@@ -3,21 +3,26 @@
 import subprocess
 import sys
 import threading
+from datetime import date
 
 import pytest
 import torch
 from torch import nn
 
 from filbert.batch import pack
+from filbert.files import measured_once
 from filbert.model import cpu
 from filbert.model.attention import AttentionPlan, attend
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import (
     activate,
+    cut,
     dense,
     dropout,
+    fill_up,
     float32_by_onednn,
     float32_is_exact,
+    mkl_is_faster,
     next_size,
     products,
 )
@@ -40,6 +45,7 @@ def test_without_gradient_a_dense_layer_computes_what_torch_does(
     torch.manual_seed(0)
     layer, rows = nn.Linear(384, 512).to(dtype), torch.randn(33, 384).to(dtype)
     plain = activate(layer(rows), activation)
+    monkeypatch.setattr(cpu, "mkl_is_faster", lambda *_: False)
     calls = []
     fused = cpu._onednn_product
     monkeypatch.setattr(cpu, "_onednn_product", lambda *args: calls.append(1) or fused(*args))
@@ -49,6 +55,41 @@ def test_without_gradient_a_dense_layer_computes_what_torch_does(
     torch.testing.assert_close(fast, plain.detach(), atol=tolerance, rtol=0)
     supported = dtype in cpu._fused_dtypes()
     assert bool(calls) == (supported and activation != "tanh"), "the fast product must be used"
+
+
+@pytest.mark.parametrize(("shape", "count"), [("16x384", 8), ("128x384", 200)])
+def test_mkl_multiplies_where_a_trial_found_it_faster(shape, count, monkeypatch):
+    monkeypatch.setattr(cpu, "engine_of", lambda one: "MKL" if one == shape else "oneDNN")
+    monkeypatch.setattr(cpu, "_onednn_product", lambda *_: 1 / 0)
+    layer, rows = nn.Linear(384, 384), torch.randn(count, 384)
+    with torch.inference_mode():
+        assert torch.equal(
+            dense(rows, layer, "gelu"), cut(activate(layer(fill_up(rows)), "gelu"), count)
+        )
+    assert not mkl_is_faster(layer.weight.bfloat16(), count)
+
+
+# A trial's file: what is read again, and what is measured again.
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"values": 3}', "unwritable"])
+def test_a_trial_is_measured_once_and_again_after_damage(content, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    numbers = iter([1.0, 2.0])
+
+    def found(machine: str = "a") -> tuple[dict, str]:
+        return measured_once("x", {"name": machine}, lambda: {"shape": {"MKL": next(numbers)}})
+
+    if content == "unwritable":
+        (tmp_path / "cache").write_text("a file")
+    assert found() == ({"shape": {"MKL": 1.0}}, "now")
+    if content is None:
+        assert found() == ({"shape": {"MKL": 1.0}}, str(date.today()))
+        assert found("b") == ({"shape": {"MKL": 2.0}}, "now")
+        return
+    for file in tmp_path.glob("cache/filbert/*"):
+        file.write_text(content)
+    assert found() == ({"shape": {"MKL": 2.0}}, "now")
 
 
 # Sizes.

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import sizes
-from tests.reference.theirs import shaken, transformers
+from tests.reference.theirs import packed, shaken, transformers
 
-from filbert.batch import from_padded
 from filbert.checkpoints import huggingface
 from filbert.inspect.attention import attention_maps
 
@@ -114,7 +113,7 @@ def test_maps_are_those_of_transformers(family, tmp_path):
     with torch.no_grad():
         wanted = judge(ids, attention_mask=mask, output_attentions=True).attentions
     model = huggingface.read(tmp_path).build().eval()
-    found = attention_maps(model, from_padded(ids, mask))
+    found = attention_maps(model, packed({"input_ids": ids, "attention_mask": mask}))
     spread = 0.0
     for row, (length, maps) in enumerate(zip(LENGTHS, found, strict=True)):
         own = torch.stack([layer[row, :, :length, :length] for layer in wanted])

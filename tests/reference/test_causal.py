@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import sizes
-from tests.reference.theirs import padded, shaken
+from tests.reference.theirs import packed, padded, shaken
 
-from filbert.batch import from_padded
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
@@ -62,7 +61,7 @@ def judged(model: Any) -> torch.Tensor:
 def given(checkpoint: Checkpoint) -> torch.Tensor:
     batch = padded(LENGTHS, 97)
     with torch.no_grad():
-        return checkpoint.build()(from_padded(batch["input_ids"], batch["attention_mask"]))
+        return checkpoint.build()(packed(batch))
 
 
 def bare(family: str = "bert", **changes: Any) -> Any:

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.reference.theirs import judged, shaken, transformers
+from tests.reference.theirs import judged, packed, shaken, transformers
 
-from filbert.batch import from_padded
 from filbert.checkpoints import huggingface
 
 TOLERANCE = 1e-6
@@ -132,9 +131,8 @@ def test_a_folder_as_it_was_published_gives_what_transformers_gives(name, tmp_pa
         assert part in note
     assert list(checkpoint.labels or ()) == folder.get("labels", [])
     batch = batch_for(config_of(folder))
-    packed = from_padded(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))
     with torch.no_grad():
-        found = checkpoint.build()(packed)
+        found = checkpoint.build()(packed(batch))
     found = list(found) if isinstance(found, tuple) else [found]
     wanted = judged(judge, folder["head"], batch)[: len(found)]
     for ours, theirs in zip(found, wanted, strict=True):

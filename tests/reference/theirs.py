@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from filbert.batch import PackedBatch, from_padded
+from filbert.batch import PackedBatch, pack
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -43,7 +43,10 @@ def padded(lengths: tuple[int, ...], vocab_size: int, *, types: int = 0) -> dict
 
 def packed(batch: dict[str, torch.Tensor]) -> PackedBatch:
     """The same batch without its padding."""
-    return from_padded(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))
+    names = [name for name in ("input_ids", "token_type_ids") if name in batch]
+    masks = batch["attention_mask"].bool()
+    rows = ([row[m].numpy() for row, m in zip(batch[n], masks, strict=True)] for n in names)
+    return pack(*rows)
 
 
 def outputs(model: Any, kind: str | None, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from tests.train.conftest import stress
 
 from filbert.data.columns import ColumnNames
 from filbert.evaluation import evaluate_model
+from filbert.inference import stored_task
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model import precision
@@ -25,7 +26,8 @@ TASKS = ["classification", "embedding"]
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor on which bf16 is three times as fast, and which multiplies bytes."""
-    monkeypatch.setattr(precision, "bf16_gain", lambda: 3.0)
+    for module in (precision, stored_task):
+        monkeypatch.setattr(module, "gain", lambda name: {"bf16": 3.0, "int8": 4.0}[name])
     monkeypatch.setattr(measure, "has_integer_products", lambda: True)
 
 
@@ -64,7 +66,7 @@ def test_the_losses_are_those_of_the_folder(task, fast, tmp_path):
 
 
 def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(precision, "bf16_gain", lambda: 1.0)
+    monkeypatch.setattr(precision, "gain", lambda _: 1.0)
     monkeypatch.setattr(measure, "has_integer_products", lambda: False)
     run, _ = trained("classification", tmp_path)
     assert run["bf16_loss"] is run["int8_loss"] is None
@@ -106,7 +108,8 @@ def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path):
 def test_auto_takes_what_keeps_the_answers(record, taken, why, film_run, fast, tmp_path, caplog):
     folder = shutil.copytree(film_run.folder / "model", tmp_path / "model")
     story = json.loads((folder / "filbert.json").read_text("utf-8"))
-    (folder / "filbert.json").write_text(json.dumps(story | {"bf16_loss": record}), "utf-8")
+    story |= {"bf16_loss": record, "int8_loss": None}
+    (folder / "filbert.json").write_text(json.dumps(story), "utf-8")
     caplog.set_level("INFO")
     found = Predictor.load(folder, precision="auto")
     assert next(found.model.parameters()).dtype == taken
@@ -115,6 +118,18 @@ def test_auto_takes_what_keeps_the_answers(record, taken, why, film_run, fast, t
     # What is asked for by name is taken all the same.
     rounded = Predictor.load(folder, precision="bf16")
     assert next(rounded.model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("change", "taken"), [(0.003, "int8"), (0.0031, "bf16")])
+def test_auto_takes_int8_where_it_is_fastest_and_keeps_the_answers(change, taken, fast, film_run):
+    checkpoint, task = film_run.model.checkpoint, film_run.model.task
+    records = {"bf16": 0.001, "int8": change}
+    noted = {f"{n}_loss": {"metric": "f1", "loss": 0.0, "change": c} for n, c in records.items()}
+    known, cpu = replace(checkpoint, filbert=noted), torch.device("cpu")
+    chosen = precision.choose_precision("auto", cpu)
+    assert stored_task.keeping_answers(chosen, known, task, cpu).name == taken
+    assert stored_task.keeping_answers(chosen, known, None, cpu).name == "bf16"
+    assert stored_task.keeping_answers(chosen, known, task, torch.device("cuda")).name == "bf16"
 
 
 def test_vectors_have_no_sides_to_change(tiny_model, fast):

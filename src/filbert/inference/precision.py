@@ -13,7 +13,7 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
 from filbert.inference.int8 import quantized, recorded
 from filbert.inference.onnx_session import SessionModel
-from filbert.model.cpu import PackedLinear, fuses
+from filbert.model.cpu import PackedLinear, fuses, mkl_is_faster
 from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
@@ -78,7 +78,11 @@ def pack_layers(model: Model | SessionModel) -> int:
         for layer in model.encoder.layers:
             for name in DENSE:
                 dense = getattr(layer, name)
-                if isinstance(dense, nn.Linear) and fuses(dense):
+                if (
+                    isinstance(dense, nn.Linear)
+                    and fuses(dense)
+                    and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
+                ):
                     setattr(layer, name, PackedLinear(dense))
                     count += 1
     return count

@@ -191,7 +191,7 @@ class Predictor:
             target = choose_device(device)
             chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
             if precision == "auto":
-                chosen = keeping_answers(chosen, checkpoint, task)
+                chosen = keeping_answers(chosen, checkpoint, task, target)
             model = built(checkpoint, chosen, target, packed=packed)
         set_vector_head(model, task)
         if vectors.scores is not None:

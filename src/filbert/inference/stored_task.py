@@ -6,13 +6,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model, is_google, read_tokenizer
 from filbert.checkpoints.sentence_transformers import score_activation
 from filbert.data.columns import INPUT_COLUMNS, ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
-from filbert.model.precision import Precision
+from filbert.model.precision import MIN_GAIN, Precision, gain
 from filbert.tasks.base import Task, changed, task_class, task_from_dict, task_names
 from filbert.text.tokenizer import Tokenizer
 
@@ -166,26 +168,38 @@ def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
 # Number formats
 
 
-def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) -> Precision:
-    """Return what "auto" uses for a model: bf16 only if training found that it keeps the answers.
+def keeping_answers(
+    fast: Precision, checkpoint: Checkpoint, task: Task | None, device: torch.device
+) -> Precision:
+    """Return what "auto" uses for a model: the fastest format that training found to keep answers.
 
     Args:
-        fast: The faster format on this machine.
+        fast: The faster one of bf16 and float32 on this machine.
     """
-    if fast.name != "bf16" or task is None:
+    if task is None:
         return fast
-    cost = _measured_cost(checkpoint, "bf16_loss")
-    if cost is None:
-        reason = "the cost of bf16 for this model's answers was not measured"
-    elif not cost["loss"] <= AUTO_MAY_CHANGE:  # also NaN
-        points, metric = 100 * cost["loss"], cost.get("metric")
-        reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
-    elif not cost["change"] <= AUTO_MAY_CHANGE:
-        reason = f"bf16 moves a metric by {100 * cost['change']:.2f} points on its dev rows"
-    else:
+    reason = _changed_answers(checkpoint, "bf16") if fast.name == "bf16" else None
+    least = gain("bf16") if fast.name == "bf16" and reason is None else MIN_GAIN
+    keeps = device.type == "cpu" and _changed_answers(checkpoint, "int8") is None
+    if keeps and (times := gain("int8")) > least:
+        return Precision("int8", f"it is {times:.1f} times as fast as float32 here")
+    if reason is None:
         return fast
     log.info("precision auto: float32, since %s", printable(reason, 200))
     return Precision("float32", reason)
+
+
+def _changed_answers(checkpoint: Checkpoint, name: str) -> str | None:
+    """Return why "auto" does not use a format for a model; None if it keeps the answers."""
+    cost = _measured_cost(checkpoint, f"{name}_loss")
+    if cost is None:
+        return f"the cost of {name} for this model's answers was not measured"
+    if not cost["loss"] <= AUTO_MAY_CHANGE:  # also NaN
+        points, metric = 100 * cost["loss"], cost.get("metric")
+        return f"{name} costs {points:.2f} points of {metric} on its dev rows"
+    if not cost["change"] <= AUTO_MAY_CHANGE:
+        return f"{name} moves a metric by {100 * cost['change']:.2f} points on its dev rows"
+    return None
 
 
 def int8_warning(

@@ -4,16 +4,21 @@ T rows, K width in, N width out, B matrices.
 
 The reason for most of it: torch sends float32 products to MKL, which keeps to 256-bit instructions
 on AMD CPUs (60 to 90 GFLOP/s a core on Zen 5), where oneDNN reaches 110 to 200 (docs/log.md).
+Elsewhere MKL can be the faster one, so the first start on a machine measures both.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import platform
 import threading
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -21,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.errors import ConfigError
+from filbert.files import measured_once
 
 # Activation -> oneDNN's (unary operation, algorithm).
 FUSED = {
@@ -30,6 +36,13 @@ FUSED = {
     "relu": ("relu", ""),
     "silu": ("swish", ""),
 }
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
 # Smaller layers stay with torch's product: there is little to gain, and its sums have the order of
 # other tools, to the last bit.
 _MIN_FUSED_WEIGHTS = 2**17
@@ -37,6 +50,13 @@ _MIN_FUSED_WEIGHTS = 2**17
 _LARGEST_STEP = 32
 # Multiplications from which oneDNN pays for its calls, which are 10 microseconds longer than MKL's.
 _MIN_MULTIPLICATIONS = 2**20
+# Products that are measured, rows x width, to four times the width: a short text and a batch, with
+# MiniLM and with BERT-base. Those of up to 64 rows or 2**20 weights are like the smaller ones.
+TRIALS = ("16x384", "16x768", "128x384", "128x768")
+_TURNS = 8
+# MKL takes at most this share of oneDNN's time where it is used: noise must not choose. And oneDNN
+# takes at most this share of MKL's where attention avoids MKL's kernel.
+_CLEARLY_FASTER, _FAR_FASTER = 0.9, 0.75
 # Allowed error of float32 products, relative to the largest sum; bf16 is off by about 2**-9.
 _FLOAT32_ERROR = 1e-6
 
@@ -50,19 +70,7 @@ def activate(values: Tensor, name: str | None) -> Tensor:
     BERT's published weights mean the erf form; Google's repository switched to the tanh form on
     2019-02-07.
     """
-    if name is None:
-        return values
-    if name == "gelu":
-        return F.gelu(values)
-    if name == "gelu_tanh":
-        return F.gelu(values, approximate="tanh")
-    if name == "relu":
-        return F.relu(values)
-    if name == "silu":
-        return F.silu(values)
-    if name == "tanh":
-        return torch.tanh(values)
-    raise ValueError(f"no activation {name!r}")
+    return values if name is None else _ACTIVATIONS[name](values)
 
 
 def dense(rows_TK: Tensor, layer: nn.Module, activation: str | None = None) -> Tensor:
@@ -84,6 +92,7 @@ def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
         return layer(rows, activation)  # type: ignore[no-any-return]
     fused = (
         fuses(layer)
+        and not mkl_is_faster(layer.weight, len(rows))
         and rows.device.type == "cpu"
         and activation in FUSED
         and rows.dtype == layer.weight.dtype
@@ -126,6 +135,79 @@ def fuses(layer: nn.Linear) -> bool:
         and weight.numel() >= _MIN_FUSED_WEIGHTS
         and weight.dtype in _fused_dtypes()
     )
+
+
+Products = dict[str, Callable[[], Tensor]]
+# Seconds by shape and by engine or number format, and the date of the measurement or "now".
+Trial = tuple[dict[str, dict[str, float]], str]
+
+
+def trial(name: str, products_of: Callable[[Tensor, nn.Linear], Products]) -> Trial:
+    """Measure products in the shapes of `TRIALS`, once on each machine; takes 0.1 s.
+
+    They take turns on one thread, and the best processor times count, to which other programs add
+    nothing: trials on a busy machine agree within 5 %, by the clock they differ by up to 4 times.
+    Ratios of times are the same with 512 rows, so a batch has 128 here (docs/log.md).
+    """
+
+    def measure() -> dict[str, dict[str, float]]:
+        seconds, threads = {}, torch.get_num_threads()
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            for shape in TRIALS:
+                rows, width = map(int, shape.split("x"))
+                products = products_of(torch.ones(rows, width), nn.Linear(width, 4 * width))
+                best = seconds[shape] = dict.fromkeys(products, math.inf)
+                for engine in list(products) * _TURNS:
+                    start = time.thread_time()
+                    products[engine]()
+                    best[engine] = min(best[engine], time.thread_time() - start)
+        torch.set_num_threads(threads)
+        return seconds
+
+    machine = {name: os.environ.get(name) for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")}
+    processor = str(getattr(torch.cpu, "get_capabilities", platform.processor)())
+    return measured_once(
+        name, machine | {"processor": processor, "torch": torch.__version__}, measure
+    )
+
+
+@cache
+def float32_trial() -> Trial:
+    """Measure dense layers and attention's products by MKL and by oneDNN."""
+
+    def products_of(rows: Tensor, layer: nn.Linear) -> Products:
+        engines: Products = {"MKL": lambda: layer(rows)}
+        if float32_is_exact():
+            heads = rows.repeat(4, 1).view(-1, len(rows), 64)
+            engines["attention MKL"] = lambda: heads @ heads.mT
+            engines["attention oneDNN"] = lambda: products(heads, heads.mT)
+        if torch.float32 in _fused_dtypes():
+            packed = PackedLinear(layer)
+            engines["oneDNN"] = lambda: packed(rows)
+        return engines
+
+    return trial("float32", products_of)
+
+
+@cache
+def engine_of(shape: str) -> str:
+    """Return which engine multiplies float32 faster in a shape of `TRIALS`: MKL or oneDNN."""
+    seconds = defaultdict(lambda: math.inf, float32_trial()[0].get(shape, {}))
+    return "MKL" if seconds["MKL"] < _CLEARLY_FASTER * seconds["oneDNN"] else "oneDNN"
+
+
+def mkl_is_faster(weight: Tensor, num_rows: int) -> bool:
+    """Return whether MKL multiplies so many rows by a float32 weight faster than oneDNN here."""
+    rows, width = 16 if num_rows <= 64 else 128, 384 if weight.numel() <= 2**20 else 768
+    return weight.dtype == torch.float32 and engine_of(f"{rows}x{width}") == "MKL"
+
+
+@cache
+def mkl_is_slow() -> bool:
+    """Return whether MKL, and with it torch's attention kernel, uses half of the vector units."""
+    seconds = defaultdict(lambda: math.inf, float32_trial()[0].get("128x768", {}))
+    return seconds["attention oneDNN"] < _FAR_FASTER * seconds["attention MKL"]
 
 
 class PackedLinear(nn.Module):
@@ -259,16 +341,22 @@ class _Permission:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users, self._before = 0, "none"
 
     @contextmanager
-    def given(self) -> Iterator[None]:
-        """Give the permission until the last thread leaves; a setting of the user's own stays."""
+    def given(self, *, always: bool = False) -> Iterator[None]:
+        """Give the permission until the last thread leaves; a setting of the user's own stays.
+
+        Args:
+            always: Also where the user has forbidden it, for a short measurement.
+        """
         setting: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-        if not self._users and setting.fp32_precision != "none":
+        if not always and not self._users and setting.fp32_precision != "none":
             yield
             return
         with self._lock:
+            if not self._users:
+                self._before = setting.fp32_precision
             self._users += 1
             setting.fp32_precision = "bf16"
         try:
@@ -277,19 +365,7 @@ class _Permission:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    setting.fp32_precision = "none"
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Give the permission for a short measurement, also where the user has forbidden it."""
-        setting: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-        with self._lock:
-            before = setting.fp32_precision
-            setting.fp32_precision = "bf16"
-            try:
-                yield
-            finally:
-                setting.fp32_precision = before
+                    setting.fp32_precision = self._before
 
 
 _PERMISSION = _Permission()
@@ -310,16 +386,6 @@ def float32_by_onednn(wanted: bool = True) -> Iterator[None]:
 
 
 @cache
-def mkl_is_slow() -> bool:
-    """Return whether MKL, and with it torch's attention kernel, uses half of the vector units."""
-    capabilities: Any = getattr(torch.cpu, "get_capabilities", dict)()
-    return (
-        "AMD" in capabilities.get("cpu_name", "")
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    )
-
-
-@cache
 def float32_is_exact() -> bool:
     """Measure whether float32 products by oneDNN are as exact as float32 is."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -330,7 +396,7 @@ def float32_is_exact() -> bool:
     for rows, inner in ((16, 32), (71, 64), (128, 64), (256, 256)):
         first = torch.randn((4, rows, inner), generator=generator)
         second = torch.randn((4, inner, rows), generator=generator)
-        with _PERMISSION.measured():
+        with _PERMISSION.given(always=True):
             product = torch.bmm(first, second)
         exact = first.double() @ second.double()
         if (product - exact).abs().max() > _FLOAT32_ERROR * exact.abs().max():

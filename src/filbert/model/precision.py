@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from filbert.errors import ConfigError
 from filbert.model.config import PRECISIONS
-from filbert.model.cpu import float32_by_onednn
-from filbert.model.int8 import has_integer_products
+from filbert.model.cpu import Products, Trial, bf16_is_fused, dense, trial
+from filbert.model.int8 import QuantizedLinear, has_integer_products
 
 log = logging.getLogger(__name__)
 
-# bf16 is chosen from this gain in a matrix product; below it, the casts cost more.
-_MIN_BF16_GAIN = 1.5
+# A format is chosen from this gain in a matrix product; below it, the casts cost more.
+MIN_GAIN = 1.5
 
 
 class Precision(NamedTuple):
@@ -44,25 +44,27 @@ class Precision(NamedTuple):
 
 
 @cache
-def bf16_gain() -> float:
-    """Measure how many times faster bf16 matrix products are than float32 ones; takes about 20 ms.
+def format_trial() -> Trial:
+    """Measure dense layers in each number format that this CPU has products for."""
 
-    The two take turns and the best times are compared. A product takes less than a millisecond, so
-    that other programs rarely interrupt all of them: with 512 rows one of six trials on a busy
-    machine was wrong. A CPU without bf16 units needs 50 ms for one, so two turns must do there.
-    """
-    left, right = torch.ones(128, 384), torch.ones(384, 1536)
-    pairs = {"float32": (left, right), "bf16": (left.bfloat16(), right.bfloat16())}
-    best = dict.fromkeys(pairs, float("inf"))
-    with float32_by_onednn():
-        for turn in range(24):
-            if turn == 2 and best["bf16"] > 10 * best["float32"]:
-                break
-            for name, (first, second) in pairs.items():
-                start = time.perf_counter()
-                first @ second
-                best[name] = min(best[name], time.perf_counter() - start)
-    return best["float32"] / best["bf16"]
+    def products_of(rows: Tensor, layer: nn.Linear) -> Products:
+        formats: Products = {"float32": lambda: dense(rows, layer)}
+        if bf16_is_fused():
+            half_rows = rows.bfloat16()
+            half = nn.Linear(rows.shape[1], layer.out_features, dtype=torch.bfloat16)
+            formats["bf16"] = lambda: dense(half_rows, half)
+        if has_integer_products():
+            integers = QuantizedLinear(layer)
+            formats["int8"] = lambda: integers(rows)
+        return formats
+
+    return trial("formats", products_of)
+
+
+def gain(name: str, shape: str = "128x384") -> float:
+    """Return how many times faster than float32 a format is; 0 where it has no fast products."""
+    seconds = format_trial()[0].get(shape, {})
+    return seconds["float32"] / seconds[name] if {"float32", name} <= set(seconds) else 0.0
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -94,15 +96,11 @@ def choose_precision(
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
-    if requested == "bf16" and device.type == "cpu" and bf16_gain() < 1:
+    if requested in ("bf16", "int8") and device.type == "cpu" and gain(requested) < 1:
         log.warning(
-            "This CPU has no fast bf16, so bf16 is slower than float32 here. Leave --precision "
-            "out, or take float32."
-        )
-    if requested == "int8" and device.type == "cpu" and not has_integer_products():
-        log.warning(
-            "This CPU has no products of 8-bit integers (VNNI), so int8 is slower than "
-            "float32 here. Leave --precision out, or take float32."
+            "This CPU has no fast %s, so %s is slower than float32 here. Leave --precision out, or "
+            "take float32.",
+            *(requested, requested),
         )
     if requested != "auto":
         return Precision(requested, "as asked")
@@ -111,11 +109,8 @@ def choose_precision(
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Precision("bf16", "this GPU has bf16 units")
         return Precision("float32", "this GPU has no bf16 units")
-    gain = bf16_gain()
-    if gain >= _MIN_BF16_GAIN:
-        return Precision(
-            "bf16", f"its matrix products are {gain:.1f} times as fast as float32 here"
-        )
-    if gain < 1:
+    times = gain("bf16")
+    if times < 1:
         return Precision("float32", "this CPU has no fast bf16")
-    return Precision("float32", f"bf16 is only {gain:.1f} times as fast as float32 here")
+    reason = f"bf16 products are {times:.1f} times as fast as float32 ones here"
+    return Precision("bf16" if times >= MIN_GAIN else "float32", reason)

@@ -43,7 +43,8 @@ def _facts() -> dict[str, Any]:
 
     from filbert import __version__
     from filbert.files import available_cores
-    from filbert.model.precision import bf16_gain, choose_device, choose_precision
+    from filbert.model.cpu import TRIALS, engine_of, float32_trial
+    from filbert.model.precision import choose_device, choose_precision, gain
     from filbert.train.provenance import device_name
 
     device = choose_device()
@@ -59,7 +60,10 @@ def _facts() -> dict[str, Any]:
         "cores": available_cores(),
         "torch_threads": torch.get_num_threads(),
         "vector_units": torch.backends.cpu.get_cpu_capability(),
-        "bf16_gain": round(bf16_gain(), 2),
+        "float32_products": {shape: engine_of(shape) for shape in TRIALS},
+        "bf16_gain": {shape: round(gain("bf16", shape), 2) for shape in TRIALS},
+        "int8_gain": {shape: round(gain("int8", shape), 2) for shape in TRIALS},
+        "products_measured": float32_trial()[1],
         "gpu": device_name(device) if device.type == "cuda" else "none",
         "precision_in_training": f"{precision.name}: {precision.reason}",
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
