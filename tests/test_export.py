@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
+from filbert import onnx_export
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
@@ -291,7 +293,7 @@ def test_metrics_of_a_model_without_a_task_are_refused_before_a_graph_is_made(
     from filbert.checkpoints import onnx_graph
 
     monkeypatch.setattr(onnx_graph, "build_graph", None)
-    with pytest.raises(ConfigError, match="has no task head. Leave it out"):
+    with pytest.raises(ConfigError, match="has no task"):
         export_onnx(str(tiny_model), tmp_path / "out", data="rows.csv")
 
 
@@ -311,3 +313,42 @@ def test_without_vectors_in_the_graph_they_are_still_made_as_the_folder_says(tin
     export_onnx(str(source), tmp_path / "out", pooling="none")
     found = filbert.load(tmp_path / "out", backend="onnxruntime").embed(TEXTS)
     np.testing.assert_allclose(found, filbert.load(source).embed(TEXTS), atol=1e-5)
+
+
+LIMITED = """
+import numpy as np
+from filbert import load, samples
+from filbert.cli.main import run
+from filbert.data.columns import ColumnNames
+from filbert.data.texts import read_texts
+from filbert.files import cache_folder
+rows = read_texts(str(samples.path("toxic_dev.csv.gz")), ColumnNames())
+texts = [" ".join(row.values["text"].split()[:20]) for _, row in zip(range(100), rows)]
+open("rows.txt", "w").write("\\n".join(texts))
+for name in ("float32", "int8"):
+    assert run(["embed", "minilm", "rows.txt", "--out", name + ".npy", "--precision", name]) == 0
+exact, found = np.load("float32.npy"), np.load("int8.npy")
+exported = load(next(cache_folder().glob("int8/*")), backend="onnxruntime").embed(texts)
+print((exact * found).sum(1).min(), np.abs(found - exported).max())
+"""
+
+
+def test_int8_without_vnni_is_by_onnxruntime(tmp_path):
+    limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, **limits, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", LIMITED]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert "int8 by onnxruntime" in done.stderr
+    cosine, difference = map(float, done.stdout.split())
+    assert cosine >= 0.98 and difference < 1e-6
+
+
+def test_int8_without_vnni_and_onnx_is_slow_and_names_the_extra(monkeypatch, caplog):
+    loading = {"precision": "int8", "backend": "torch", "device": "cpu"}
+    monkeypatch.setattr(onnx_export, "has_integer_products", lambda: True)
+    assert onnx_export.int8_engine("minilm", loading) == ("minilm", loading)
+    assert not caplog.text
+    monkeypatch.setattr(onnx_export, "has_integer_products", lambda: False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert onnx_export.int8_engine("minilm", loading) == ("minilm", loading)
+    assert "[onnx]" in caplog.text

@@ -122,7 +122,12 @@ def load_app(
     torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
     metrics, engines = Metrics(), Engines()
     for name, model in models.items():
-        predictor = Predictor.load(model, packed=True, **model_settings.loading)
+        loading = model_settings.loading
+        if loading["precision"] == "int8":
+            from filbert.onnx_export import int8_engine
+
+            model, loading = int8_engine(model, loading)
+        predictor = Predictor.load(model, packed=True, **loading)
         predictor.warm_up()
         query = query_of(predictor, "health")
         if not all(query.outputs(query.prepare([(0, "")]).examples)):

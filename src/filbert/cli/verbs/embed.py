@@ -18,7 +18,13 @@ from filbert.cli.arguments import (
     TextFile,
     TextPairColumn,
 )
-from filbert.cli.bulk import BulkFlags, check_options, is_stream, work_through
+from filbert.cli.bulk import (
+    BulkFlags,
+    check_options,
+    is_stream,
+    with_int8_engine,
+    work_through,
+)
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 
@@ -62,8 +68,7 @@ def embed(
     check_kind(Path(out), pooling)
     if is_stream(out) and kind != ".jsonl":
         raise ConfigError(
-            f"--out {out} is a stream, and a {kind} file cannot be written row by row. "
-            "Name a file, or a stream that ends in .jsonl."
+            f"--out {out} is a stream, which takes .jsonl only, not {kind}. Name a file."
         )
     flags = flags or BulkFlags()
     check_options(file, out, flags)
@@ -79,7 +84,10 @@ def embed(
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )
-    job, rows = Job(model, vars(loading or LoadFlags()), make), partial(read_texts, file, names)
+    options = vars(loading or LoadFlags())
+    if numbers == (-1,):
+        model, options = with_int8_engine(model, options, flags)
+    job, rows = Job(model, options, make), partial(read_texts, file, names)
     work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)
 
 

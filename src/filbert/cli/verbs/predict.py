@@ -9,7 +9,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from filbert.cli.arguments import Columns, LoadFlags, Loading, NullThreshold, TextFile
-from filbert.cli.bulk import BulkFlags, check_options, is_regular, is_stream, work_through
+from filbert.cli.bulk import (
+    BulkFlags,
+    check_options,
+    is_regular,
+    is_stream,
+    with_int8_engine,
+    work_through,
+)
 from filbert.errors import ConfigError
 from filbert.inference.answer_file import TABLES
 
@@ -61,6 +68,7 @@ def predict(
     from filbert.inference.stored_task import columns_of_training
 
     options = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
+    model, options = with_int8_engine(model, options, flags)
     predictor = Predictor.load(model, packed=True, **options)
     warn_of_int8(predictor)
     names = columns_of_training(predictor.checkpoint, file, columns_of(columns))
