@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test test-slow format bench-finetune bench-embed bench-tasks bench-tasks-small \
 	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency bench-turns report \
-	bench-masking bench-gpu bench-gpu-inference course test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
+	bench-masking gpu-proof course test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -127,12 +127,9 @@ bench-masking: $(VENV)/.dev
 	$(BIN)/filbert corpus $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased --out runs/masking
 	$(BIN)/python benchmarks/masking_statistics.py runs/masking
 
-bench-gpu: $(VENV)/.dev
-	$(BIN)/python benchmarks/pretrain_gpu.py --size base --lengths 128 512 \
-		--data $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased
-
-bench-gpu-inference: $(VENV)/.dev
-	$(BIN)/python benchmarks/inference_gpu.py
+# Equality with the CPU and speed next to peers, on one GPU: ten minutes. OUT: where the table goes.
+gpu-proof: $(VENV)/.dev
+	$(BIN)/python benchmarks/gpu_proof.py --out $(or $(OUT),runs/gpu-proof)
 
 # The site, into site/: open site/index.html. A warning, such as a link to nowhere, ends it.
 docs: $(VENV)/.dev

@@ -64,16 +64,17 @@ class PackedBatch:
         device = torch.device(device)
         if self.input_ids.device == device:
             return self
-        rows = torch.stack([self.input_ids, self.position_ids, self.token_type_ids])
-        borders = self.cu_seqlens
-        to_gpu = device.type == "cuda" and rows.device.type == "cpu"
-        if to_gpu:
-            # Copies from unpinned memory make the host wait.
-            rows, borders = rows.pin_memory(), borders.pin_memory()
-        rows = rows.to(device, non_blocking=to_gpu)
+        rows = onto(device, torch.stack([self.input_ids, self.position_ids, self.token_type_ids]))
         moved = PackedBatch(rows[0], rows[1], rows[2], self.lengths)
-        moved.__dict__["cu_seqlens"] = borders.to(device, non_blocking=to_gpu)
+        moved.__dict__["cu_seqlens"] = onto(device, self.cu_seqlens)
         return moved
+
+
+def onto(device: torch.device, tensor: Tensor) -> Tensor:
+    """Return a tensor on `device`; the host does not wait for a GPU."""
+    to_gpu = device.type == "cuda" and tensor.device.type == "cpu"
+    # Copies from unpinned memory make the host wait.
+    return (tensor.pin_memory() if to_gpu else tensor).to(device, non_blocking=to_gpu)
 
 
 def pack(

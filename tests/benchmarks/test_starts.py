@@ -21,10 +21,8 @@ SMALL = [
     ["against/serve.py", "--small", "--sides", "filbert"],
     ["bulk.py", "--model", "filbert-mini", "--rows", "40", "--median", "5", "--rounds", "2"],
     ["bulk.py", "--model", "filbert-mini", "--rows", "40", "--median", "5", "--command"],
-    ["inference_gpu.py", "--cpu-smoke"],
+    ["gpu_proof.py", "--toy", "--out", "."],
     ["precision.py", "--small", "--tasks", "toxic", "--model", "filbert-mini"],
-    ["pretrain_gpu.py", "--device", "cpu", "--size", "tiny", "--lengths", "16", "--tokens", "64"]
-    + ["--precision", "float32", "--warm", "1", "--steps", "1"],
 ]
 
 

@@ -154,16 +154,16 @@ def test_the_gpu_kernel_gets_the_window(settings, wanted, monkeypatch):
 
     windows, ours = [], kernels.varlen_attn
 
-    def kernel(*arguments, window_size=(-1, -1)) -> torch.Tensor:
-        windows.append(window_size)
-        return ours(*arguments, window_size=window_size)
+    def kernel(*arguments, scale, window_size) -> torch.Tensor:
+        windows.append((scale, *window_size))
+        return ours(*arguments, scale=scale, window_size=window_size)
 
     monkeypatch.setattr(kernels, "varlen_attn", kernel)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     with FakeTensorMode(allow_non_fake_inputs=True):
         qkv = torch.empty(sum(LENGTHS), 3, 4, 8, dtype=torch.bfloat16, device="cuda")
-        result = attend(qkv, plan_of(**settings))
-    assert windows == [wanted]
+        result = attend(qkv, plan_of(scale=0.3, **settings))
+    assert windows == [(0.3, *wanted)]
     assert result.shape == (sum(LENGTHS), 4, 8) and result.dtype == torch.bfloat16
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
@@ -235,7 +235,7 @@ def read_masks(
         starts = np.cumsum([0, *batch.lengths[:-1]])
         at = np.concatenate([e.target + start for e, start in zip(chosen, starts, strict=True)])
         owners = [example for example in chosen for _ in example.target]
-        masks_KH = encode(model, batch, torch.from_numpy(at).to(model.device))
+        masks_KH = encode(model, batch, onto(model.device, torch.from_numpy(at)))
         parts = []
         for begin in range(0, len(owners), step):
             part = slice(begin, begin + step)

@@ -217,7 +217,7 @@ def run_vectors(
         for module in before:
             vectors = module(vectors)
         if at is None and pooling != "none":
-            vectors = torch.stack(pool(vectors, batch, pooling, causal=causal, skip=skip))
+            vectors = pool(vectors, batch, pooling, causal=causal, skip=skip)
         for module in after:
             vectors = module(vectors)
         vectors = vectors[..., : way.dimensions]

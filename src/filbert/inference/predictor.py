@@ -197,7 +197,8 @@ class Predictor:
         if vectors.scores is not None:
             # A reranker of modules is a regression with another head.
             if vectors.modules:
-                model.head = VectorHead(model.config, vectors.pooling, vectors.modules)
+                steps = [step.to(model.device) for step in vectors.modules]
+                model.head = VectorHead(model.config, vectors.pooling, steps)
                 task = task_from_dict(task_class("regression"), {"activation": vectors.scores})
             vectors = replace(vectors, modules=(), scores=None)
         predictor = cls(

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from filbert.batch import onto
 from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import InputError, printable
@@ -129,7 +130,7 @@ def _log_probabilities(
 
 
 def _of_right_tokens(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tensor, ...]:
-    ids = torch.tensor([example.source for example in owners], device=logits_KV.device)
+    ids = onto(logits_KV.device, torch.tensor([example.source for example in owners]))
     right = logits_KV.gather(1, ids[:, None]).squeeze(1)
     return (right - logits_KV.logsumexp(-1),)
 

@@ -10,16 +10,16 @@ Values by distance have P columns, see `model/distances.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, onto
 from filbert.model.cpu import apply_bits, keep_bits, keep_scale, mkl_is_slow, products
 from filbert.model.distances import (
     PositionVectors,
@@ -152,8 +152,9 @@ class AttentionPlan:
 
     @cached_property
     def is_steep(self) -> bool:
-        """Whether the bias alone makes probabilities that have fewer bits than other numbers."""
-        return self.bias_AP is not None and bool(self.bias_AP.min() < _STEEP)
+        """Whether the bias alone makes probabilities that are slow to multiply on a CPU."""
+        on_cpu = self.batch.input_ids.device.type == "cpu"
+        return on_cpu and self.bias_AP is not None and bool(self.bias_AP.min() < _STEEP)
 
     @cached_property
     def square_ALL(self) -> Tensor:
@@ -202,8 +203,8 @@ def _group(
         gather = (starts[:, None] + places).masked_fill(is_padding, 0) + starts[
             :, None
         ] * is_padding
-        gather, place = gather.flatten().to(device), (~is_padding).flatten().nonzero().flatten()
-        place, padding = place.to(device), is_padding[:, None, None].to(device)
+        place = onto(device, (~is_padding).flatten().nonzero().flatten())
+        gather, padding = onto(device, gather.flatten()), onto(device, is_padding[:, None, None])
     unseen = _unseen(longest, longest, 0, plan, device)
     if unseen is not None and padding is not None and plan.reach is not None:
         unseen = (padding | unseen) & (distance(longest, device) != 0)
@@ -605,11 +606,8 @@ def _by_kernel(qkv_T3AD: Tensor, plan: AttentionPlan) -> Tensor:
 
     query, key, value = qkv_T3AD.unbind(1)
     borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
-    kernel: Callable[..., Any] = varlen_attn
-    if plan.scale is not None:
-        kernel = partial(kernel, scale=plan.scale)
-    if plan.reach is not None:
-        kernel = partial(kernel, window_size=(plan.reach, plan.reach))
-    elif plan.causal:
-        kernel = partial(kernel, window_size=(-1, 0))
-    return cast("Tensor", kernel(query, key, value, borders, borders, longest, longest))
+    # -1 is no limit. torch 2.10 had neither keyword.
+    window = (-1, 0 if plan.causal else -1) if plan.reach is None else (plan.reach, plan.reach)
+    options: dict[str, Any] = {"scale": plan.scale, "window_size": window}
+    mixed = varlen_attn(query, key, value, borders, borders, longest, longest, **options)
+    return cast("Tensor", mixed)

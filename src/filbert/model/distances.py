@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from filbert.batch import onto
 from filbert.model.config import Alibi, Buckets, Disentangled, EncoderConfig, RelativeSinusoid
 from filbert.model.cpu import dense, mkl_is_slow, powers_of_two, products
 
@@ -269,7 +270,7 @@ class Distances(nn.Module):
         positions = self.config.positions
         ahead_P = torch.arange(1 - longest, longest, device=like.device)
         if isinstance(positions, Alibi):
-            slopes = torch.tensor(alibi_slopes(self.config.attention.heads), device=like.device)
+            slopes = onto(like.device, torch.tensor(alibi_slopes(self.config.attention.heads)))
             return {"bias_AP": -slopes[:, None] * ahead_P.abs()}
         if isinstance(positions, Buckets):
             assert self.table is not None
@@ -286,14 +287,15 @@ class Distances(nn.Module):
 
     def _position_rows(self, longest: int, like: Tensor) -> tuple[Tensor, Tensor]:
         positions, table = self.config.positions, self.table
-        behind_P = torch.arange(longest - 1, -longest, -1, device=like.device)
+        behind_P = torch.arange(longest - 1, -longest, -1)
         if isinstance(positions, RelativeSinusoid):
-            rows = sinusoids(behind_P, self.config.hidden_size).to(like.dtype)
+            rows = sinusoids(onto(like.device, behind_P), self.config.hidden_size).to(like.dtype)
             return rows, torch.arange(len(rows), device=like.device)
         assert isinstance(positions, Disentangled) and table is not None
+        # On the host, which would have to wait for the numbers of a GPU.
         rows_P = row_of_distance(behind_P, positions.count, positions.max_distance)
         first, last = int(rows_P[-1]), int(rows_P[0])
-        return self.norm(table.weight[first : last + 1]), rows_P - first
+        return self.norm(table.weight[first : last + 1]), onto(like.device, rows_P - first)
 
 
 class RelativeTerms(nn.Module):

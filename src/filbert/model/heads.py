@@ -240,7 +240,7 @@ class VectorHead(Head):
     def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute vectors (S, H), or what the steps make of them."""
         causal = self.config.attention.causal
-        vectors = torch.stack(pool(features.tokens_TH, features.batch, self.pooling, causal=causal))
+        vectors = pool(features.tokens_TH, features.batch, self.pooling, causal=causal)
         for step in self.steps:
             vectors = step.to(vectors.device)(vectors.float())
         return vectors

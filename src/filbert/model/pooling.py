@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.batch import PackedBatch, split
+from filbert.batch import PackedBatch, onto, split
 from filbert.errors import ConfigError, printable
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last", "none")
@@ -95,35 +95,31 @@ def row_read(batch: PackedBatch, pooling: str, *, causal: bool) -> Tensor | None
 
 def pool(
     hidden_TH: Tensor, batch: PackedBatch, pooling: str, *, causal: bool = False, skip: int = 0
-) -> list[Tensor]:
-    """Pool hidden states into S vectors (H,), or S matrices (tokens, H) for the pooling "none".
+) -> Tensor:
+    """Pool hidden states into one vector a sequence, (S, H); "none" is no pooling here.
 
-    Several poolings joined by "+" give vectors (H * poolings,), end to end. "cls" is the first
+    Several poolings joined by "+" give vectors (S, H * poolings), end to end. "cls" is the first
     token, or the last one of a causal encoder. "weightedmean" weights tokens by their position,
     counted from 1 (Muennighoff 2022, section 3.1.1). The first `skip` tokens of each sequence are
     left out, but the last token never is.
     """
     if "+" in pooling:
-        parts = [
-            pool(hidden_TH, batch, part, causal=causal, skip=skip) for part in pooling.split("+")
-        ]
-        return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
+        parts = [pool(hidden_TH, batch, p, causal=causal, skip=skip) for p in pooling.split("+")]
+        return torch.cat(parts, 1)
     at = row_read(batch, pooling, causal=causal)
     if at is not None:
-        return list(hidden_TH[(at + skip).minimum(batch.cu_seqlens[1:].long() - 1)])
+        return hidden_TH[(at + skip).minimum(batch.cu_seqlens[1:].long() - 1)]
     if hidden_TH.is_cuda and pooling in _ON_A_GPU and not skip:
         # A kernel for each sequence would take longer than the encoder.
-        return list(_ON_A_GPU[pooling](hidden_TH, batch.cu_seqlens))
+        return _ON_A_GPU[pooling](hidden_TH, batch.cu_seqlens)
     pieces = [piece[min(skip, len(piece) - 1) :] for piece in split(hidden_TH, batch)]
-    if pooling == "none":
-        return pieces
     if pooling == "max":
-        return [piece.amax(0) for piece in pieces]
+        return torch.stack([piece.amax(0) for piece in pieces])
     if pooling == "mean_sqrt_len":
-        return [piece.sum(0) / len(piece) ** 0.5 for piece in pieces]
+        return torch.stack([piece.sum(0) / len(piece) ** 0.5 for piece in pieces])
     if pooling == "weightedmean":
-        return [_weighted_mean(piece, skip) for piece in pieces]
-    return [piece.mean(0) for piece in pieces]
+        return torch.stack([_weighted_mean(piece, skip) for piece in pieces])
+    return torch.stack([piece.mean(0) for piece in pieces])
 
 
 def _weighted_mean(rows_TH: Tensor, skip: int) -> Tensor:
@@ -189,9 +185,9 @@ def mean_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:
     """
     if all(size == 1 for size in groups):
         return values
-    lengths = torch.tensor(groups, device=values.device)
+    lengths = onto(values.device, torch.tensor(groups))
     # Faster than a loop, and unlike index_add on a GPU it always adds in the same order.
-    return torch.segment_reduce(values, "mean", lengths=lengths)
+    return torch.segment_reduce(values, "mean", lengths=lengths, unsafe=True)
 
 
 def table_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:
@@ -205,7 +201,7 @@ def table_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:
     widest = max(groups)
     if all(size == widest for size in groups):
         return values.view(-1, widest)
-    sizes = torch.tensor(groups, device=values.device)
+    sizes = onto(values.device, torch.tensor(groups))
     table = values.new_full((len(groups), widest), float("-inf"))
     inside = torch.arange(widest, device=values.device) < sizes[:, None]
     return table.masked_scatter(inside, values)

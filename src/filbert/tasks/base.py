@@ -65,10 +65,11 @@ class Targets(NamedTuple):
 
     def to(self, device: torch.device) -> Targets:
         """Return the same with all tensors on `device`."""
-        at = None if self.at is None else self.at.to(device)
-        pair = None if self.pair is None else self.pair.to(device)
+        from filbert.batch import onto
+
+        at, pair = (None if one is None else onto(device, one) for one in (self.at, self.pair))
         labels = None if self.labels is None else self.labels.to(device)
-        return self._replace(values=self.values.to(device), at=at, pair=pair, labels=labels)
+        return self._replace(values=onto(device, self.values), at=at, pair=pair, labels=labels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
 from filbert.inference.forward import encode, forward
@@ -49,7 +49,7 @@ class Features:
         """Return a forward pass of pooler and head (`Model.read`) over the stored states."""
 
         def run(examples: Sequence[Example], targets: Targets) -> Tensor:
-            rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
+            rows = onto(device, torch.cat([self.states[id(one)] for one in examples]))
             batch = collate([_one_token(e) for e in examples] if self.one_only else examples)
             output: Tensor = read(rows, batch.to(device), targets.at)
             return output
