@@ -84,6 +84,7 @@ class Training:
         evaluate: Computes dev metrics of the model, on the first rank. None without dev rows; then
             the weights of the last step are kept.
         keep_best: Return the weights of the best evaluation instead of those of the last step.
+        chooses: Whether the last evaluation may be worse than the best one.
         features: Outputs of a frozen encoder; the encoder is not run then.
     """
 
@@ -97,6 +98,7 @@ class Training:
     fingerprint: str
     evaluate: Callable[[], dict[str, Any]] | None = None
     keep_best: bool = True
+    chooses: bool = True
     features: Features | None = None
 
 
@@ -295,7 +297,8 @@ class _Loop:
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
         weights = parallel.full_state(self.wrapped)[0]
-        progress.offer(learned_weights(self.training.model, weights), metrics)
+        learned = learned_weights(self.training.model, weights)
+        progress.offer(learned, metrics, always=not self.training.chooses)
 
     def outcome(self, clock_before: float) -> Outcome:
         """Return the result after the last step."""

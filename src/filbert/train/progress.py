@@ -54,8 +54,10 @@ class Progress:
     since: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
 
-    def offer(self, weights: dict[str, Tensor], metrics: dict[str, Any]) -> None:
-        """Store the weights if their metric is the best so far."""
+    def offer(
+        self, weights: dict[str, Tensor], metrics: dict[str, Any], *, always: bool = False
+    ) -> None:
+        """Store the weights if their metric is the best so far, or `always`."""
         self.metric = self.defined(metrics)
         metric = metrics.get(self.metric)
         # A correlation is undefined if all predictions are equal; that counts as the worst value.
@@ -63,7 +65,7 @@ class Progress:
         value = -value if self.metric in FALLING else value
         self.since += 1
         is_unknown = value == self.best_value == -math.inf
-        if value > self.best_value or is_unknown or not self.best_step:
+        if always or value > self.best_value or is_unknown or not self.best_step:
             self.best_value, self.best_step, self.since = value, self.step, 0
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
 
