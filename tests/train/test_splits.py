@@ -96,6 +96,19 @@ def test_no_part_is_cut_where_its_share_is_zero(table):
     assert lines_by_part(options(table, dev=0, test=0)).keys() == {"train"}
 
 
+def test_few_dev_rows_of_a_table_do_not_choose_the_step(table, tiny_model, tmp_path, monkeypatch):
+    def best(name):
+        given = {"task": "classification", "model": str(tiny_model), "data": str(table), "lr": 0.01}
+        more = {"steps": 12, "eval_every": 3, "baseline": False}
+        return filbert.finetune(**given, **more, out=str(tmp_path / name)).facts["best"]
+
+    last = best("last")
+    # The labels are drawn, so the accuracy stays as it is, and the first step is the best.
+    monkeypatch.setattr("filbert.train.finetune.FEWEST_TO_CHOOSE", 12)
+    chosen = best("chosen")
+    assert last["step"] == 12 > chosen["step"]
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
