@@ -290,15 +290,20 @@ def locked(folder: Path) -> Iterator[Path]:
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use, within a container's CPU quota.
+def cpu_quota() -> int | None:
+    """Return the cores of a container's CPU quota, rounded up; None without a quota.
 
     Source: the kernel's admin-guide/cgroup-v2.rst, cpu.max.
     """
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     try:
         quota, period = map(int, _CPU_QUOTA.read_text().split())
-        return max(1, min(cores, math.ceil(quota / period)))
+        return max(1, math.ceil(quota / period))
     except (OSError, ValueError):  # no such file, or "max"
-        return cores
+        return None
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use, within a container's CPU quota."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(cores, cpu_quota() or cores)

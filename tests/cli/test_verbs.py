@@ -196,6 +196,21 @@ def test_doctor_says_what_is_fast_here(call):
     assert call("doctor").status == 0
 
 
+def test_torch_has_as_many_threads_as_the_quota_of_a_container_has_cores(tmp_path):
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    code = f"""
+from filbert import files
+from filbert.cli import main
+files._CPU_QUOTA = files.Path("{tmp_path}/cpu.max")
+main.run = lambda words: print(__import__("torch").get_num_threads())
+main.main()
+"""
+    for own, threads in ((None, "1\n"), ("2", "2\n")):
+        env = os.environ | {"OMP_NUM_THREADS": own or ""}
+        env = {name: value for name, value in env.items() if value}
+        assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == threads
+
+
 def test_finetune_takes_its_options_from_a_recipe_and_flags_win(call, tiny_model, films, tmp_path):
     recipe = tmp_path / "run.toml"
     recipe.write_text(

@@ -27,6 +27,7 @@ from filbert.cli.arguments import (
     undisguised,
 )
 from filbert.errors import ConfigError, FilbertError, on_terminal, printable
+from filbert.files import available_cores, cpu_quota
 from filbert.train.options import keys_of_tables
 
 EXIT_INPUT = 2
@@ -311,6 +312,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)
+    if cpu_quota() is not None:
+        # torch counts the cores without the quota; read when it is imported.
+        os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
     status = run(sys.argv[1:])
     if status == EXIT_INTERRUPTED:
         # A library's thread may still be at work, which aborts the process while Python ends.
