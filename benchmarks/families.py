@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from filbert.batch import from_padded
+from filbert.batch import pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model
 from filbert.model.config import EncoderConfig
@@ -65,7 +65,7 @@ def sides_of(family: str, layers: int, ids: torch.Tensor) -> dict[str, Callable[
     checkpoint = checkpoint_of(family, layers)
     model = checkpoint.build().eval()
     mask = torch.ones_like(ids)
-    batch = from_padded(ids, mask, None)
+    batch = pack(ids.numpy())
     sides: dict[str, Callable[[], object]] = {"filbert": lambda: model(batch)}
     if family == "jina_bert":
         return sides
