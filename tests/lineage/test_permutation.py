@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import filbert
-from filbert.batch import from_padded
+from filbert.batch import pack
 from filbert.checkpoints.opening import find_model, read_checkpoint
 from filbert.cli.main import run
 from filbert.lineage.permutation import TwoStreams, draw_order, target_loss, unseen_keys
@@ -131,7 +131,7 @@ def test_a_small_xlnet_learns_and_its_folder_is_read_and_fine_tuned(films, tmp_p
     types = torch.tensor([[0] * (ids.shape[1] - 1) + [2]])
     with torch.inference_mode():
         expected = judge(input_ids=ids, token_type_ids=types).last_hidden_state[0]
-        batch = from_padded(ids, torch.ones_like(ids), types)
+        batch = pack(ids.numpy(), types.numpy())
         found = ours.model.encoder(batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     tuned = filbert.finetune(
