@@ -127,7 +127,7 @@ def offered(metric, *found):
     so_far = Progress(metric)
     for step, metrics in enumerate(found, 1):
         so_far.step = step
-        so_far.offer({"w": torch.tensor(float(step))}, metrics)
+        so_far.offer(metrics, {"w": torch.tensor(float(step))})
     return so_far
 
 

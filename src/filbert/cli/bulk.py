@@ -57,6 +57,7 @@ def with_int8_engine(
     """Return the folder and the options that compute int8 fastest here, if int8 is asked for."""
     if loading["precision"] != "int8" or flags.engine != "local":
         return model, loading
+    # 50 ms of imports, for int8 only.
     from filbert.onnx_export import int8_engine
 
     return int8_engine(model, loading)

@@ -46,18 +46,19 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
     order, errors_in = rule
     pairs = list(zip(errors_in(folder.rows), folder.rows, strict=True))
     errors = [(key, row, own) for (key, own), row in pairs if key is not None]
-    errors.sort(key=lambda error: error[0])
-    shown = [row for _, row, _ in errors[:MOST_ERRORS]]
+    worst = sorted(errors, key=lambda error: error[0])[:MOST_ERRORS]
+    shown = [row for _, row, _ in worst]
     cells = [
         {"row": numbers.count(row.get("row")), "line": numbers.count(row.get("line"))}
         | own
         | {"tokens": f"{numbers.count(row.get('num_tokens'))}{' cut' * bool(row.get('truncated'))}"}
-        for _, row, own in errors[:MOST_ERRORS]
+        for _, row, own in worst
     ]
     found, why = ({}, "") if hide_texts or not shown else passages(folder, shown)
     below = [found.get(row["row"], []) for row in shown] if found else ()
     path = Path(folder.data.get("path") or "").name
-    head, num_text_columns = [*cells[0]] if cells else [], 4 if errors_in in (_labels, _tags) else 1
+    head = [*cells[0]] if cells else []
+    num_text_columns = 4 if errors_in in (_labels, _tags) else 1
     return section(
         "Worst errors",
         *texts(

@@ -311,7 +311,7 @@ def chooses_step(prepared: Prepared) -> bool:
     """Return whether the best step on dev is kept, instead of the last one.
 
     Not on a few rows that were split off: of 200 questions, 20 chose step 22 of 209, with an
-    accuracy of 0.70 on 491 other questions, where the last step has 0.86 (docs/log.md).
+    accuracy of 0.70 on 491 other questions, where the last step has 0.84 (docs/log.md).
     """
     division, dev = prepared.division, prepared.splits.get("dev")
     if division is None or dev is None or "dev" not in division.parts:
@@ -354,7 +354,7 @@ def learn(
             folder=folder,
             fingerprint=prepared.fingerprint,
             evaluate=None if dev is None else evaluate,
-            chooses=chooses_step(prepared),
+            keep_best=chooses_step(prepared),
             features=features,
         )
     )

@@ -81,10 +81,8 @@ class Training:
         precision: Number format of the matrix products; the weights stay float32.
         folder: Where metrics.jsonl and the saved states are written.
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
-        evaluate: Computes dev metrics of the model, on the first rank. None without dev rows; then
-            the weights of the last step are kept.
+        evaluate: Computes dev metrics of the model, on the first rank; None without dev rows.
         keep_best: Return the weights of the best evaluation instead of those of the last step.
-        chooses: Whether the last evaluation may be worse than the best one.
         features: Outputs of a frozen encoder; the encoder is not run then.
     """
 
@@ -98,7 +96,6 @@ class Training:
     fingerprint: str
     evaluate: Callable[[], dict[str, Any]] | None = None
     keep_best: bool = True
-    chooses: bool = True
     features: Features | None = None
 
 
@@ -290,6 +287,7 @@ class _Loop:
         epoch = loader.epochs_at(progress.step - progress.phase_start)
         self.log.evaluation(progress.step, epoch, metrics, progress.metric)
         if not self.training.keep_best:
+            progress.offer(metrics)
             return
         metric = progress.defined(metrics)
         if metrics.get(progress.metric) is None:
@@ -297,8 +295,7 @@ class _Loop:
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
         weights = parallel.full_state(self.wrapped)[0]
-        learned = learned_weights(self.training.model, weights)
-        progress.offer(learned, metrics, always=not self.training.chooses)
+        progress.offer(metrics, learned_weights(self.training.model, weights))
 
     def outcome(self, clock_before: float) -> Outcome:
         """Return the result after the last step."""
@@ -306,7 +303,7 @@ class _Loop:
         is_chosen = progress.best_step > 0
         weights = self.training.parallel.full_state(self.wrapped)[0]
         learned = learned_weights(self.training.model, weights)
-        weights |= progress.best if is_chosen else {n: one.clone() for n, one in learned.items()}
+        weights |= progress.best or {name: one.clone() for name, one in learned.items()}
         sign = -1 if progress.metric in FALLING else 1
         is_known = is_chosen and math.isfinite(progress.best_value)
         return Outcome(

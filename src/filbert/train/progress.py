@@ -54,10 +54,8 @@ class Progress:
     since: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
 
-    def offer(
-        self, weights: dict[str, Tensor], metrics: dict[str, Any], *, always: bool = False
-    ) -> None:
-        """Store the weights if their metric is the best so far, or `always`."""
+    def offer(self, metrics: dict[str, Any], weights: dict[str, Tensor] | None = None) -> None:
+        """Store the weights if their metric is the best so far; without weights, the metric."""
         self.metric = self.defined(metrics)
         metric = metrics.get(self.metric)
         # A correlation is undefined if all predictions are equal; that counts as the worst value.
@@ -65,9 +63,10 @@ class Progress:
         value = -value if self.metric in FALLING else value
         self.since += 1
         is_unknown = value == self.best_value == -math.inf
-        if always or value > self.best_value or is_unknown or not self.best_step:
+        is_best = value > self.best_value or is_unknown or not self.best_step
+        if weights is None or is_best:
             self.best_value, self.best_step, self.since = value, self.step, 0
-            self.best = {name: tensor.clone() for name, tensor in weights.items()}
+            self.best = {name: tensor.clone() for name, tensor in (weights or {}).items()}
 
     def defined(self, metrics: dict[str, Any]) -> str:
         """Return the metric to select by: the loss if the chosen metric is undefined.
