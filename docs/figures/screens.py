@@ -10,10 +10,8 @@ Needs the extras `dev` and `serve`, and a `chromium` on the path.
 from __future__ import annotations
 
 import argparse
-import base64
 import io
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -106,18 +104,6 @@ def report_of_mini() -> None:
     write_run_report(run)
 
 
-def smaller(page: str) -> str:
-    """The page with its pictures, which show where scripts are off, in 48 colours."""
-
-    def picture(found: re.Match[str]) -> str:
-        image = Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGB")
-        out = io.BytesIO()
-        image.quantize(48).save(out, "PNG", optimize=True)
-        return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-
-    return re.sub(r"data:image/png;base64,([\w+/=]+)", picture, page)
-
-
 def thumbnail(picture: bytes, path: Path) -> None:
     """Write a picture 640 pixels wide as WebP."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
@@ -130,7 +116,7 @@ def take(browser: Browser, name: str, data: Path) -> None:
     text = (RUNS / PAGES[name][1]).read_text(encoding="utf-8")
     for folder in places(data).values():
         text = text.replace(f"{folder}/", "")
-    (GALLERY / f"{name}.html").write_text(smaller(text), encoding="utf-8")
+    (GALLERY / f"{name}.html").write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 1000, "height": 750}, color_scheme="light")
     page.goto((GALLERY / f"{name}.html").as_uri())
     page.wait_for_timeout(1500)

@@ -59,8 +59,8 @@ def test_every_task_has_its_own_section_and_plots_without_a_text_of_the_data(run
     assert f'<section id="{section}">' in page and 'id="worst-errors"' in page
     for name in [*plots, "loss", "dev_metric", "grad_norm"]:
         assert (folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert page.count("<img") == len(list((folder / "plots").iterdir()))
-    page = re.sub('base64,[^"]*', "", page)[: page.rindex("<script>")]
+    assert page.count("<noscript") == len(list((folder / "plots").iterdir()))
+    page = page[: page.rindex("<script>")]
     assert not any(word in page for word in ("zebra", "river", "Anna", "x x x"))
 
 

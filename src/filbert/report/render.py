@@ -96,7 +96,7 @@ def gallery(folder: Path, charts: Charts, *tables: Table) -> Block:
         path.parent.mkdir(exist_ok=True)
         plots.write_png(plot, path)
         images.append({
-            "base64": base64.b64encode(path.read_bytes()).decode("ascii"),
+            "file": f"plots/{name}.png",
             "alt": f"Plot: {name.replace('_', ' ')}",
             "plot": plot.facts(),
             "caption": caption,
@@ -171,7 +171,7 @@ def write_page(path: Path, **values: Any) -> Path:
     values["sections"] = [one for one in values["sections"] if one and one["blocks"]]
     values["script"] = script = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src "
     values["policy"] = Markup(f"{policy}'sha256-{digest}'")
     html = environment().get_template("report.html").render(**values)
     # A lone surrogate, as in a damaged name, cannot be written as UTF-8.
