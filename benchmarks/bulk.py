@@ -1,4 +1,4 @@
-"""How fast `filbert embed` and `predict` are beside their model alone: rows/s of both, in turns.
+"""How fast `filbert embed` and `predict` are next to their model alone: rows/s of both, in turns.
 
     python benchmarks/bulk.py --model minilm --rows 20000
     python benchmarks/bulk.py --verb predict --model runs/toxic/model --rows 20000
@@ -59,7 +59,7 @@ from filbert.tasks.rows import read_task_rows
 from filbert.text.tokenizer import characters_in
 from sides.agreement import cosines
 
-# Rows that are looked at beside the same text alone.
+# Rows that are compared with the same text alone.
 LOOKED_AT = 100
 WORDS = ("the", "a", "film", "play", "was", "is", "very", "good", "bad", "story", "and", "plot")
 
@@ -185,7 +185,7 @@ def command_itself(given: argparse.Namespace, source: Path, folder: Path) -> dic
 def part_of(
     command: list[Any], source: Path, out: Path, until: float = float("inf")
 ) -> dict[str, Any]:
-    """Run it, to its end or until so many bytes lie beside the source; watch its memory."""
+    """Run it, to its end or until so many bytes are next to the source; watch its memory."""
     process = subprocess.Popen(list(map(str, command)))
     marks: list[float] = []
     while process.poll() is None:

@@ -1,4 +1,4 @@
-"""What filbert's pre-training rows look like, beside those of the published procedures.
+"""What filbert's pre-training rows look like next to those of the published procedures.
 
     python benchmarks/masking_statistics.py CORPUS_FOLDER [--examples 100000] [--max-length 128]
 

@@ -53,7 +53,7 @@ def beside_others(*records: Record | None) -> str:
 
 
 def sessions(records: Sequence[Record], *, of_one_set: bool = True) -> list[list[Record]]:
-    """Records that were measured beside each other: within an hour, and of one set of sides."""
+    """Records that were measured next to each other: within an hour, and of one set of sides."""
     groups: list[list[Record]] = []
     for record in sorted(records, key=lambda r: r.get("time", "")):
         before = groups[-1][-1] if groups else None
@@ -236,7 +236,7 @@ def latency(records: Sequence[Record]) -> list[str]:
     rows = []
     for model, tokens in dict.fromkeys((r["model"], r["tokens"]) for r in records):
         some = [r for r in records if (r["model"], r["tokens"]) == (model, tokens)]
-        # Of each of filbert's sides the last session: the record, and those beside it.
+        # Of each of filbert's sides the last record, and those of the same session.
         mine: dict[str, tuple[Record, list[Record]]] = {}
         for session in sessions(some):
             kept = newest(session, "side", "device")

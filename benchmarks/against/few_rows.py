@@ -3,7 +3,7 @@
     python benchmarks/against/few_rows.py --data DIR [--setfit PYTHON] [--sizes 50,200,1000]
 
 All start from MiniLM, learn the same rows and answer the same test rows; TF-IDF with logistic
-regression stands beside them. Every run is a process of its own, one after the other, and its
+regression is next to them. Every run is a process of its own, one after the other, and its
 result is kept: the same command continues. SetFit needs an older transformers than the tests, so
 `--setfit` names the Python of an environment that has it. SetFit pairs every row with every other
 by default, which takes hours above 100 rows; there it draws 20 pairs a row, its earlier default.

@@ -68,7 +68,7 @@ TASKS = {
 }
 COMMON = {"batch_size": 32, "warmup": 0.1, "weight_decay": 0.01, "clip": 1.0}
 # The Trainer's windows over a context overlap by 128 tokens, ours begin so many tokens apart: the
-# same windows beside [CLS], twice [SEP] and a question of 12 tokens, which is the mean.
+# same windows next to [CLS], twice [SEP] and a question of 12 tokens, which is the mean.
 STRIDE = 384 - 3 - 12 - 128
 SMALL = {"tasks": ["SST-2", "WNUT-17"], "seeds": 1, "epochs": 1, "max_rows": 64, "max_dev_rows": 64}
 

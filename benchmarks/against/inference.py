@@ -15,7 +15,7 @@ so look at MiniLM's for what a number format costs.
 
 All settings of a side follow each other in every round, so that a machine that is slow for some
 minutes is slow for all of them. Peers that are not installed are named and left out. Results are
-written model by model, and the same command makes those that are missing (`--again` for all anew).
+written model by model, and the same command makes those that are missing (`--again` for all).
 All sides of the base model together need about 14 GB. `--small` is a look at the machinery in a
 minute and proves nothing.
 """

@@ -69,7 +69,7 @@ def options(doc: str, name: str) -> argparse.ArgumentParser:
     parser.add_argument("--sides", nargs="+", choices=SIDES["encode"], help="all that are here")
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--again", action="store_true", help="measure anew what is there")
+    parser.add_argument("--again", action="store_true", help="measure again what is there")
     parser.add_argument("--out", type=Path, help="models, logs and results, to go on from")
     add_results_options(parser, name)
     parser.add_argument("--small", action="store_true", help="a tiny model, no record")

@@ -5,7 +5,7 @@ r"""One text at a time, 16 and 128 tokens: p50 and p99, and the first request ag
 
 Sides, models and what is measured are those of inference.py: token ids in, one vector out, every
 side in a process of its own, all ready at once and one at work at a time, 20 requests a turn. The
-first request is the first of a fresh process, right after loading, with no other side beside it:
+first request is the first of a fresh process, right after loading, with no other side running:
 the median of some such starts, since a moment's other work can fall on a single one. Goal: it takes
 at most twice the median of all requests. `--small` is a look at the machinery and proves nothing.
 """

@@ -4,7 +4,7 @@ r"""Vectors over HTTP: `filbert serve`, infinity, and FastAPI around sentence-tr
         --infinity VENV [--clients 1 16 64] [--seconds 20] [--rounds 5]
 
 MiniLM in float32, one real comment a request, as they come (median 36 tokens, at most 256), in a
-closed loop: every client asks as soon as it is answered. The clients are one process beside the
+closed loop: every client asks as soon as it is answered. The clients are one process next to the
 server, on the same cores. All servers are up and get OpenAI's request for one vector; while one is
 asked, the others are stopped (SIGSTOP). They take turns, and a figure is the median of the rounds
 after one that does not count; p50 and p99 are over all requests of the rounds. Memory is what all

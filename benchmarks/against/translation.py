@@ -1,4 +1,4 @@
-"""The Transformer of 2017 beside torch.nn.Transformer: same start, same batches, BLEU of both.
+"""The Transformer of 2017 next to torch.nn.Transformer: same start, same batches, BLEU of both.
 
     python benchmarks/against/translation.py PAIRS.tsv [--seeds 3] [--epochs 20] [--record]
 

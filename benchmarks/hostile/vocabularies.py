@@ -124,7 +124,7 @@ def saved_tokenizers() -> list[Files]:
 
 
 def vocabulary_folders(*fills: Callable[[Path], None]) -> list[Files]:
-    """The classic layouts, each alone and beside settings."""
+    """The classic layouts, each alone and with settings."""
     settings = {"do_lower_case": True, "model_max_length": 16, "cls_token": {"content": "[CLS]"}}
 
     def with_settings(path: Path, fill: Callable[[Path], None]) -> None:

@@ -34,7 +34,7 @@ class Served:
         log: file for what it says.
         ready: path that it answers with 200 when requests may come.
         scheme: http, or https, of which the certificate is not looked at.
-        env: environment variables beside this process's.
+        env: environment variables added to this process's.
         seconds: which it has to become ready.
 
     Raises:

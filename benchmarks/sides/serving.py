@@ -1,4 +1,4 @@
-"""Sides that answer over HTTP: each starts a server, and its clients ask beside it."""
+"""Sides that answer over HTTP: each starts a server, and its clients run next to it."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ Drawn = tuple[Figure, dict[str, str]]
 
 @cache
 def mini() -> Any:
-    """filbert-mini, loaded once."""
-    return filbert.load("filbert-mini")
+    """filbert-mini, loaded once; in float32, so that every machine draws the same."""
+    return filbert.load("filbert-mini", precision="float32")
 
 
 def read(text: str | tuple[str, str]) -> tuple[PackedBatch, list[str]]:

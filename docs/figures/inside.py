@@ -31,7 +31,7 @@ from filbert.report.plots import INK, QUIET, quieten
 
 PAIR = ("She opened the door.", "It was dark outside.")
 SHOWN = 32  # of 384 columns, so that single numbers can be seen
-LAYER, HEAD = 4, 5  # counted from 0: the head whose "it" looks at "cat" more than at all else
+LAYER, HEAD = 4, 5  # counted from 0: the head whose "it" attends most to "cat"
 
 
 def embeddings() -> Drawn:
@@ -165,7 +165,7 @@ def scaling() -> Drawn:
         right.plot(largest, np.arange(len(largest)) / len(largest), color=colour, linewidth=1.8)
     left.set_xticks(places, tokens, rotation=90, fontsize=8, color=INK)
     left.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper right")
-    title(left, f'what "it" looks at, layer {LAYER + 1}, head {HEAD + 1}')
+    title(left, f'what "it" attends to, layer {LAYER + 1}, head {HEAD + 1}')
     right.set_xlim(0, 1.02)
     title(right, f"all {len(largest):,} rows of all heads")
     return figure, {

@@ -33,7 +33,7 @@ import filbert
 from filbert import samples
 from filbert.batch import pack
 from filbert.data.draws import keys_of
-from filbert.data.masking import Masker, TokenRows, mask
+from filbert.data.masking import Masker, ObjectiveOptions, TokenRows, mask
 from filbert.report.plots import INK, QUIET, quieten
 
 # Austen 1813, chapter 1; Shelley 1818, letter 1: neither is among the texts of filbert-mini.
@@ -69,7 +69,7 @@ GUESSED = "She opened the [MASK] and went out."
 
 
 def _masker() -> Masker:
-    return Masker.of(mini().tokenizer, unit="token", style="bert", rate=0.15, most=None)
+    return Masker.of(mini().tokenizer, ObjectiveOptions(mask_style="bert", mask_rate=0.15))
 
 
 def masked_lm() -> Drawn:
@@ -101,7 +101,7 @@ def masked_lm() -> Drawn:
         )
     right.set_xlim(0, 1)
     right.tick_params(axis="y", labelsize=9, colors=INK)
-    title(right, "what stands in the place of a chosen token")
+    title(right, "what replaces a chosen token")
     return figure, {
         "best": candidates[0]["token"],
         "probability of the best": percent(candidates[0]["score"]),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -112,10 +113,11 @@ def thumbnail(picture: bytes, path: Path) -> None:
 
 
 def take(browser: Browser, name: str, data: Path) -> None:
-    """Store a page, without the folders of this machine, and a picture of its top."""
+    """Store a page without folders of this machine and links to files, and a picture of its top."""
     text = (RUNS / PAGES[name][1]).read_text(encoding="utf-8")
     for folder in places(data).values():
         text = text.replace(f"{folder}/", "")
+    text = re.sub("<noscript>.*?</noscript>", "", text)
     (GALLERY / f"{name}.html").write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 1000, "height": 750}, color_scheme="light")
     page.goto((GALLERY / f"{name}.html").as_uri())
@@ -137,13 +139,14 @@ def wait_for(url: str) -> None:
 
 def take_readme(browser: Browser) -> None:
     """Take the top of a report, and an answer on the page of the server."""
-    page = browser.new_page(viewport={"width": 860, "height": 560})
+    page = browser.new_page(viewport={"width": 940, "height": 590})
     page.goto((RUNS / "intents" / "report.html").as_uri())
     page.screenshot(path=HERE / "report.png")
     words = ["-m", "filbert", "serve", str(RUNS / "intents" / "model"), "--port", str(PORT)]
     server = subprocess.Popen([sys.executable, *words])
     try:
         wait_for(f"http://127.0.0.1:{PORT}/health")
+        page.set_viewport_size({"width": 860, "height": 560})
         page.goto(f"http://127.0.0.1:{PORT}/")
         page.fill("#text", QUESTION)
         page.click("#ask button[type=submit]")

@@ -69,7 +69,7 @@ def test_every_number_of_a_figure_stands_in_the_part_that_shows_it(figure, name,
     assert re.search(rf"(?<![\d.]){re.escape(value)}(?![\d]|\.\d)", part), f"{name}: {value}"
 
 
-@pytest.mark.parametrize("figure", ["attention"])
+@pytest.mark.parametrize("figure", ["masked-lm", "attention"])
 def test_a_figure_that_is_drawn_again_is_the_one_of_the_page(scripts, figure, tmp_path):
     from matplotlib.image import imread
 
