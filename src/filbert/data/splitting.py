@@ -21,7 +21,7 @@ import numpy as np
 
 from filbert.data import draws
 from filbert.data.labels import listed
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import InputError
 from filbert.text.tokenizer import chunked
 
 # Near-duplicates
@@ -234,37 +234,18 @@ def jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
 SPLITS = ("train", "dev", "test")
 
 
-def split_shares(shares: Mapping[str, float] | Sequence[float]) -> dict[str, float]:
-    """Return shares by split; three without names are train, dev and test, two train and test.
-
-    Raises:
-        ConfigError: They are not positive numbers that add up to 1.
-    """
-    names = {2: ("train", "test"), 3: SPLITS}.get(len(shares), SPLITS)
-    named = dict(shares) if isinstance(shares, Mapping) else dict(zip(names, shares, strict=False))
-    total = sum(float(share) for share in named.values())
-    is_valid = 1 < len(named) == len(shares) and all(0 < share < 1 for share in named.values())
-    if not is_valid or abs(total - 1) > 1e-6:
-        given = list(shares.values() if isinstance(shares, Mapping) else shares)
-        raise ConfigError(
-            f"split is {given}; give two or three shares above zero that add up to 1, such as "
-            "0.7, 0.15, 0.15."
-        )
-    return {name: float(share) / total for name, share in named.items()}
-
-
 def stratified_split(
     labels: Sequence[Hashable],
-    shares: Mapping[str, float] | Sequence[float],
+    shares: Mapping[str, float],
     *,
     seed: int,
-    groups: Sequence[int] | np.ndarray | None = None,
-    keeps_rare: bool = False,
+    groups: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Draw the rows of each split so that every split has its share of every class.
 
-    Without groups the number of rows of a class differs from its share by less than one. The draw
-    depends on the seed and the order of the rows only.
+    All rows of a class that some split would lack go to the first split, with their groups. Of rows
+    in no group the number of each class differs from its share by less than one. The draw depends
+    on the seed and the order of the rows only.
 
     Rows of one group stay together. Groups of several rows are placed first, the largest first.
     Each goes to the split with the smallest ratio of placed to wanted rows of the group's classes
@@ -272,40 +253,30 @@ def stratified_split(
 
     Args:
         labels: Of the n rows.
-        shares: Of the splits, by name or for train, dev and test; see `split_shares`.
+        shares: Of the splits, which add up to 1.
         seed: Of the draw.
         groups: The group number of each row, such as `NearDuplicates.clusters`.
-        keeps_rare: Put all rows of a class that some split would lack into the first split, and
-            with them their groups, instead of refusing it.
 
     Returns:
         int64 row numbers by split, ascending.
 
     Raises:
-        ConfigError: The shares are not positive numbers that add up to 1.
-        InputError: There is no row, or a split would have no row of a class (with `keeps_rare`: no
-            row at all).
+        InputError: A split would have no row.
     """
-    wanted = np.array(list(split_shares(shares).values()))
-    names = list(split_shares(shares))
+    wanted, names = np.array([*shares.values()]), [*shares]
     classes = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    if not classes:
-        raise InputError("There is no row to split.")
     of_class = np.array([classes[label] for label in labels], dtype=np.int64)
     lots = draws.keys_of(seed, 0, np.arange(len(of_class)), use=draws.LOTS)
-    together = np.arange(len(of_class)) if groups is None else np.asarray(groups)
     is_rare = np.zeros(len(of_class), dtype=bool)
     while True:
-        place, counts = _placed(of_class, wanted, lots, together, is_rare)
+        place, counts = _placed(of_class, wanted, lots, groups, is_rare)
         lacks = (counts == 0).any(axis=0)
         # Classes of rows that are in the first split already have no further split to be in.
         lacks[np.bincount(of_class[~is_rare], minlength=len(classes)) == 0] = False
-        if not keeps_rare or not lacks.any():
+        if not lacks.any():
             break
-        is_rare |= np.isin(together, together[lacks[of_class]])
-    if not keeps_rare:
-        _require_every_class(counts, names, list(classes))
-    elif not counts.any(axis=1).all():
+        is_rare |= np.isin(groups, groups[lacks[of_class]])
+    if not counts.any(axis=1).all():
         raise InputError(f"{len(of_class):,} rows are too few for the parts {listed(names)}.")
     return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
 
@@ -404,17 +375,3 @@ def _whole_rows(
     order = np.lexsort((np.arange(len(wanted)), -(rest + owed), ~nothing, rest == 0))
     given[order[: total - int(given.sum())]] += 1
     return given
-
-
-def _require_every_class(
-    counts: np.ndarray, names: Sequence[str], labels: Sequence[Hashable]
-) -> None:
-    missing = np.argwhere(counts.T == 0)
-    if len(missing):
-        number, split = missing[0].tolist()
-        raise InputError(
-            f"{printable(names[split])} would have no row with the label "
-            f'"{printable(str(labels[number]))}", which has {int(counts[:, number].sum()):,} in '
-            "all. Add rows, merge the label with another one, or drop it; rows of one group stay "
-            "together."
-        )

@@ -111,7 +111,7 @@ def divide(task: Task, rows: Sequence[Row], *, data: DataOptions, seed: int) -> 
     if data.folds:
         shares = {str(number + 1): 1 / data.folds for number in range(data.folds)}
     own = np.arange(len(rows)) if data.group_column is None else _groups_of_column(rows, data)
-    split = partial(stratified_split, strata, shares, seed=seed, keeps_rare=True)
+    split = partial(stratified_split, strata, shares, seed=seed)
     if "context" in rows[0].values:
         near = near_duplicates([str(row.values["context"]) for row in rows])
         parts = split(groups=merged_groups(own, near.clusters))
