@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -49,10 +48,11 @@ class WordMeans:
         scaled: np.ndarray = (self.means(texts) - self.mean) / self.deviation
         return scaled
 
-    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add the words to the JSON and the vectors to the tensors."""
-        facts |= {"features": "word means", "words": self.words}
-        tensors |= {"table": self.table, "mean": self.mean, "deviation": self.deviation}
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the words, the table and the scale."""
+        words = len("".join(self.words).encode())
+        return words + sum(int(a.nbytes) for a in (self.table, self.mean, self.deviation))
 
 
 def word_means(

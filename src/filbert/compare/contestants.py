@@ -233,12 +233,7 @@ def run_contestant(run: ContestantRun) -> None:
     facts, test = trained.facts, _rows(run, "test")
     costs = {
         "parameters": facts["model"]["parameters"],
-        "bytes_on_disk": sum(
-            path.stat().st_size
-            for folder in trained.models
-            for path in folder.rglob("*")
-            if path.is_file()
-        ),
+        "bytes_on_disk": trained.num_bytes,
         **measure(trained.predict, test),
     }
     if trained.training_seconds is not None:
@@ -257,13 +252,13 @@ class TrainedContestant:
     Attributes:
         facts: Content of run.json.
         predict: Predicts rows, from text to prediction.
-        models: Folders of the model, or of an ensemble's members.
+        num_bytes: Of the model, or of an ensemble's members.
         training_seconds: None for a model that was not trained.
     """
 
     facts: dict[str, Any]
     predict: Predict
-    models: tuple[Path, ...]
+    num_bytes: int
     training_seconds: float | None = None
 
 
@@ -284,14 +279,15 @@ def _trained(run: ContestantRun) -> TrainedContestant:
     predictor = Predictor.load(run.folder / "model", device=device)
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
-    return TrainedContestant(facts, predictor.predict_rows, (run.folder / "model",), seconds)
+    size = _size_of(run.folder / "model")
+    return TrainedContestant(facts, predictor.predict_rows, size, seconds)
 
 
 def _derived(run: ContestantRun) -> TrainedContestant:
     """Load the model of another run in int8, or several as one; none is trained or written."""
     started, is_ensemble = _now(), run.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
-    folders = tuple(one.folder / "model" for one in run.sources)
+    folders = [one.folder / "model" for one in run.sources]
     if is_ensemble:
         predictor = Predictor.load([str(folder) for folder in folders])
     else:
@@ -304,7 +300,12 @@ def _derived(run: ContestantRun) -> TrainedContestant:
     }
     seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
     total = sum(seconds) if is_ensemble else None
-    return TrainedContestant(facts, predictor.predict_rows, folders, total)
+    size = sum(map(_size_of, folders))
+    return TrainedContestant(facts, predictor.predict_rows, size, total)
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _fitted(run: ContestantRun) -> TrainedContestant:
@@ -342,7 +343,6 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
         fitted, seconds = fit_linear(task, features, strength=chosen["C"], **given)
         chosen = chosen | {"C": fitted.strength}
     shutil.rmtree(run.folder, ignore_errors=True)
-    fitted.save(run.folder / "model")
     facts = _facts(run, fitted.task, fitted.predict_rows, started)
     facts |= {
         "options": {**chosen, "clean": run.cleaning, "seed": run.seed},
@@ -353,7 +353,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
             "parameters": fitted.num_parameters,
         },
     }
-    return TrainedContestant(facts, fitted.predict_rows, (run.folder / "model",), seconds)
+    return TrainedContestant(facts, fitted.predict_rows, fitted.num_bytes, seconds)
 
 
 _STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {

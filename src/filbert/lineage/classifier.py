@@ -5,7 +5,6 @@ S texts in a batch, T words of the longest.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,7 @@ from filbert.lineage.pretraining import adapt
 from filbert.lineage.stored import load
 from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
 from filbert.lineage.words import split_words
-from filbert.tasks.base import Prediction, Task, task_to_dict
+from filbert.tasks.base import Prediction, Task
 from filbert.train.linear import dev_score, joined
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class ElmoClassifier(TextNetwork):
     def __init__(self, elmo: Elmo, num_labels: int, options: dict[str, Any]) -> None:
         super().__init__()
         self.elmo = elmo.requires_grad_(False)
-        self.max_length, self.facts = options["max_length"], {"config": vars(elmo.config)}
+        self.max_length = options["max_length"]
         self.mix = ScalarMix(elmo.config.layers + 1)
         sizes = (2 * elmo.config.width, options["hidden"], num_labels, options["dropout"])
         self.network = Recurrent("bigru", *sizes)
@@ -95,18 +94,10 @@ class NetworkClassifier:
         """Return predictions in the shape of all tasks, in order."""
         return self.task.decode(*self.outputs(rows))
 
-    def save(self, folder: Path) -> None:
-        """Write KIND.json and KIND.safetensors."""
-        from safetensors.torch import save_file
-
-        cleaning = None if self.cleaning is None else self.cleaning.names
-        facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors = self.network.state_dict()
-        tensors = {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
-        save_file(tensors, folder / f"{self.kind}.safetensors")
-        text = json.dumps(facts | self.network.facts)
-        (folder / f"{self.kind}.json").write_text(text + "\n", encoding="utf-8")
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the parameters and buffers."""
+        return sum(tensor.nbytes for tensor in self.network.state_dict().values())
 
     @torch.inference_mode()
     def outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:

@@ -80,13 +80,7 @@ class Convolutional(nn.Module):
 
 
 class TextNetwork(nn.Module, ABC):
-    """A classifier of texts: what `encode` returns of each is what `forward` reads.
-
-    Attributes:
-        facts: What the folder of the classifier keeps apart from tensors.
-    """
-
-    facts: dict[str, Any]
+    """A classifier of texts: what `encode` returns of each is what `forward` reads."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Any]:
@@ -123,7 +117,7 @@ class WordNetwork(TextNetwork):
         super().__init__()
         most, least = options["max_words"], options["min_count"]
         listed = reading.frequent_words(texts, most=most, min_count=least)
-        self.facts, self.max_length = {"words": listed}, options["max_length"]
+        self.max_length = options["max_length"]
         self.rows = {word: at for at, word in enumerate(listed)}
         table = reading.word_table(listed, texts, options, seed)
         self.words = nn.Embedding(*table.shape)

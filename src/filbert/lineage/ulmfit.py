@@ -125,7 +125,6 @@ class UlmfitClassifier(TextNetwork):
     ) -> None:
         super().__init__()
         self.trunk, self.max_length = language_model, max_length
-        self.facts = {"words": list(listed), "config": vars(language_model.config)}
         self.rows = {word: at for at, word in enumerate(listed)}
         width = language_model.config.width
         self.head = nn.Sequential(

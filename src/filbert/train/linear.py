@@ -5,14 +5,12 @@ N rows, F features, C outputs: classes, or labels that a row may have several of
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,7 +20,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.errors import ConfigError
-from filbert.tasks.base import Prediction, Task, task_to_dict
+from filbert.tasks.base import Prediction, Task
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
@@ -51,8 +49,9 @@ class FeatureExtractor(Protocol):
         """Return a SciPy matrix or an array, float (N, F)."""
         ...
 
-    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add its content to linear.json and linear.safetensors."""
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its words and numbers."""
         ...
 
 
@@ -61,8 +60,7 @@ class WordCounts:
 
     Args:
         min_df: Texts that an n-gram must occur in.
-        is_symbols: Whether a word is everything between white space, as it is written; such
-            features are not saved.
+        is_symbols: Whether a word is everything between white space, as it is written.
     """
 
     num_parameters = 0
@@ -77,7 +75,6 @@ class WordCounts:
     ) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self.ngrams, self.min_df = ngrams, min_df
         self._vectorizer = TfidfVectorizer(
             lowercase=not is_symbols,
             ngram_range=(1, ngrams),
@@ -98,11 +95,11 @@ class WordCounts:
         """Return rows of unit length."""
         return self._vectorizer.transform(texts)
 
-    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add the vocabulary to the JSON and the weights to the tensors."""
-        facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
-        facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
-        tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the vocabulary and its weights."""
+        words = self._vectorizer.get_feature_names_out()
+        return int(self._vectorizer.idf_.nbytes) + len("".join(words).encode())
 
 
 @dataclass(frozen=True)
@@ -142,21 +139,10 @@ class Linear:
         gold = [self.task.gold(row) for row in rows]
         return replace(self, task=self.task.calibrate(gold, *self._outputs(rows)))
 
-    def save(self, folder: Path) -> None:
-        """Write linear.json and linear.safetensors, which contain no code."""
-        from safetensors.numpy import save_file
-
-        tensors = {"weights": self.weights, "bias": self.bias}
-        facts: dict[str, Any] = {
-            "task": task_to_dict(self.task),
-            "C": self.strength,
-            "cleaning": None if self.cleaning is None else self.cleaning.names,
-        }
-        self.features.save(facts, tensors)
-        folder.mkdir(parents=True, exist_ok=True)
-        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-        save_file(contiguous, folder / "linear.safetensors")
-        (folder / "linear.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the model."""
+        return self.weights.nbytes + self.bias.nbytes + self.features.num_bytes
 
     def _outputs(self, rows: Sequence[Row]) -> tuple[list[torch.Tensor], list[Example]]:
         """Return the outputs of rows, and examples with the number of words of each text."""

@@ -363,8 +363,7 @@ class _Loop:
             groups[group][rest] = tensor
         parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
         for name in progress.facts():
-            # States of earlier versions lack fields that were added later.
-            setattr(progress, name, state.facts.get(name, getattr(progress, name)))
+            setattr(progress, name, state.facts[name])
         progress.best = groups["best"] if parallel.is_first else {}
         self.log.say(f"resumed after step {progress.step}")
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import metadata_load
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
@@ -49,7 +51,6 @@ BUILT_IN = {
     "filbert-mini": None,
 }
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
-_CARD_CHARACTERS = 2**16
 
 
 def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> dict[str, Any]:
@@ -207,23 +208,18 @@ def _hub_id(name: str) -> str | None:
 
 
 def _declared(card: Path | None) -> dict[str, Any]:
-    """Read license and languages from the front matter of a model card.
-
-    Only these two keys are searched, in the forms that cards use, so no YAML of others is parsed.
-    """
+    """Read license and languages from the front matter of a model card, in the Hub's spelling."""
     found: dict[str, Any] = {"license": None, "language": None}
-    if card is None or not card.is_file():
-        return found
     try:
-        with card.open(encoding="utf-8-sig") as file:
-            text = file.read(_CARD_CHARACTERS)
-    except (OSError, ValueError):
+        front = (metadata_load(card) if card is not None else None) or {}
+    except (OSError, ValueError, YAMLError):
         return found
-    begin, _, rest = text.partition("---\n")
-    front = f"\n{rest}".partition("\n---")[0] if not begin.strip() else ""
     for key in found:
-        entry = re.search(rf"^{key}:[ ]*(.*(?:\n[ ]*-[ ]+.*)*)", front, re.MULTILINE)
-        items = re.findall(r"[^\s,\[\]'\"]+", entry[1]) if entry else []
+        value = front.get(key)
+        # YAML 1.1 reads the code of Norwegian as a boolean.
+        items = [
+            "no" if v is False else str(v) for v in (value if isinstance(value, list) else [value])
+        ]
         kept = [item for item in items if re.fullmatch(DECLARED[key], item)]
         if kept:
             found[key] = kept if key == "language" else kept[0]

@@ -9,29 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from filbert.checkpoints.opening import find_model
-from filbert.data.labels import listed
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.tasks.base import task_names
 from filbert.train.finetune import finetune
-from filbert.train.options import PATHS, FinetuneOptions, options_in
+from filbert.train.options import PATHS, FinetuneOptions
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.provenance import commit
 from filbert.train.run_folder import read_run
 
 # Tolerance if the machine, the libraries, the data or the number of threads differ.
 LOOSE = 1e-3
-# Options of earlier versions that had no effect where they were not given.
-_EARLIER = ("distributed", "batch_warmup")
 
 
 class Compared(NamedTuple):
@@ -173,26 +168,10 @@ def _options(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
         )
     typed = (read_run(folder.absolute().parent) or {}).get("options") or {}
     options |= {name: typed[name] for name in PATHS if name in options and name in typed}
-    for name in _EARLIER:
-        options.pop(name, None)
-    kind = PretrainOptions if command == "pretrain" else FinetuneOptions
-    if unknown := [name for name in options if name not in options_in(kind)]:
-        now = {"filbert": version("filbert"), "commit": commit()}
-        raise ConfigError(
-            f"{folder / 'filbert.json'} was written by filbert {_version(record)}, and filbert "
-            f"{_version(now)}, which runs now, has no option {printable(listed(unknown), 200)}. "
-            "Run replay with the version that wrote it."
-        )
     options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1}
     if record.get("precision") in PRECISIONS:
         options["precision"] = record["precision"]
     return options
-
-
-def _version(record: Mapping[str, Any]) -> str:
-    """Return the version in a filbert.json, with the commit if it is recorded."""
-    at = record.get("commit")
-    return printable(f"{record.get('filbert')}" + (f" (commit {at})" if at else ""), 100)
 
 
 def _next_to(folder: Path) -> str:
