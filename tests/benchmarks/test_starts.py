@@ -48,13 +48,3 @@ def test_a_small_run_succeeds_and_changes_no_tracked_result(command, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert {path: path.read_bytes() for path in FOLDER.glob("results/*")} == tracked
-
-
-def test_results_go_to_a_tracked_file_only_with_record(load):
-    import argparse
-
-    runs = load("runs")
-    parser = argparse.ArgumentParser()
-    runs.add_results_options(parser, "x")
-    assert parser.parse_args([]).results == Path("runs/results/x.jsonl")
-    assert parser.parse_args(["--record"]).results == runs.RESULTS / "x.jsonl"

@@ -25,92 +25,56 @@ FILES = {
     "text.txt": b"the film was good\n\nthe play was bad\n",
     "other.csv": b"comment,toxic\nx,1\ny,0\n",
     "short.csv": ROWS + b"good\n",
-    "latin.csv": ROWS + b"caf\xe9,a\n",
-    "torn.jsonl": b'{"text": "good", "label": "a"}\n{"text": "good", \n',
     "orphan.conll": b"good O\nfilm I-x\n\nbad O\n",
-    "squad.json": json.dumps({"data": [{"paragraphs": [{"context": "a film", "qas": [
-        {"id": "1", "question": "what?", "answers": [{"text": "play", "answer_start": 2}]}
-    ]}]}]}).encode(),
     "answers.jsonl": b'{"label": "a"}\n',
     "torn.toml": b"lr = \n",
     "typo.toml": b'task = "classification"\nmodel = "TINY"\ntrian = "rows.csv"\nout = "out"\n',
-    "study-typo.toml": b'data = "rows.csv"\n[contestants.one]\nmodle = "filbert-mini"\n',
     "taken/notes.txt": b"x",
-    "v.npy/notes.txt": b"x",
-    "half/bert_model.ckpt.data-00000-of-00001": b"x",
 }  # fmt: skip
 FINETUNE = "finetune --task classification --model m --train t.csv --out out "
 RUN = "finetune --task classification --model TINY --train rows.csv --steps 1 --out "
 TRAIN = "finetune --model TINY --out out --steps 1 --task "
-DISTILL = "distill --teacher m --train t.csv --out out "
 CLASSIFY = "check --task classification "
 SCORE = "evaluate --predictions answers.jsonl --task classification --data "
-EVALUATE = "evaluate --task classification --data rows.csv --predictions "
 # A command, in which capitals name a model, and words of the message.
 COMMAND_LINES = (
     ("finetun", "finetune"),
-    ("finetune --task classification --model m --out o", "--train"),
-    ("info a b c", "'c'"),
     (FINETUNE + "--batch-sise 3", "--batch-size"),
-    (FINETUNE + "--learning_rate 1e-5", "--learning"),
     (FINETUNE + "--leraning-rate 1e-5", "Did you mean --lr?"),
     ("trian", "Did you mean 'train'?"),
     ("compare rows.csv --out out", "--data rows.csv"),
-    (FINETUNE + "--steps 1.5", "--steps", "1.5", "whole number"),
     (FINETUNE + "--lr fast", "--lr", "fast", "number"),
     ("finetune --recipe typo.toml", "typo.toml", "trian", "train"),
     ("pretrain torn.toml --out out", "torn.toml", "line 1"),
     (
         "finetune --task ner --model m --train t --out out", "ner", "Did you mean 'tagging'",
     ),
-    (FINETUNE + "--schedule step", "step", "linear"),
-    (
-        "check --task classification rows.csv --max-length 2", "max_length is 2",
-    ),
-    (FINETUNE + "--lr nan", "lr", "nan"),
-    ("compare --out out", "RECIPE", "--data"),
-    ("compare study-typo.toml --out out", "modle", "model"),
     ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
-    ("embed filbert-mini --out v.txt", "v.txt", ".npy"),
-    ("predict m --out a.jsonl --resume", "--resume", "Give a file"),
-    (
-        "finetune --task classification --model m --train - --out out", "--train", "a file",
-    ),
-    (DISTILL + "--alpha 2", "alpha", "2"),
 )  # fmt: skip
 MODELS = (
     ("predict ./nowhere", "./nowhere", "no such folder"),
-    ("info filbert-mni", "filbert-mni"),
     ("info bert-base-uncasd", "Did you mean 'bert-base-uncased'?"),
     ("predict TINY", "no task head", "finetune"),
     ("fill FILM 'a [MASK]'", "masked"),
     ("predict FILM --max-length 999", "999", "64"),
-    ("embed TINY --out v.npy --layers 97", "97", "-3..2"),
-    ("predict FILM --device gpu", "gpu", "cpu"),
     (
         "finetune --task classification --model TINY --train rows.csv --dev rows.csv --out out "
         "--metric f2", "f2", "f1",
     ),
-    ("info half/bert_model.ckpt.data-00000-of-00001", "index"),
 )  # fmt: skip
 PLACES = (
     (RUN + "rows.csv", "rows.csv", "--out"),
     ("predict FILM rows.csv --out rows.csv", "rows.csv"),
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
-    ("predict FILM rows.csv --out a.xlsx", "a.xlsx", ".csv"),
-    ("embed TINY v.npy/notes.txt --out v.npy", "v.npy", "folder"),
     (
         "convert TINY taken --to int8 --data taken/notes.txt", "taken",
     ),
-    ("shrink TINY --out taken --vocabulary-from taken/notes.txt", "taken", "exists"),
     ("serve FILM --host not.an.address.invalid", "not.an.address"),
 )  # fmt: skip
 BAD_ROWS = (
     (CLASSIFY + "nowhere.csv", "nowhere.csv", "no such file"),
     (CLASSIFY + "other.csv --text-column coment", 'no column "coment"', "comment", "--text-column"),
     (SCORE + "short.csv", "short.csv:6"),
-    (SCORE + "latin.csv", "latin.csv:6", "UTF-8"),
-    (SCORE + "torn.jsonl", "torn.jsonl:2"),
     (
         TRAIN + "classification --train rows.csv --labels aa,bbb", "rows.csv:2", "mean 'aa'?",
     ),
@@ -118,13 +82,8 @@ BAD_ROWS = (
         TRAIN + "tagging --train orphan.conll", "orphan.conll:2", "I-x", "--repair-tags",
     ),
     (
-        TRAIN + "span_qa --train squad.json", "squad.json:1", "answer_start 2",
-    ),
-    (EVALUATE + "answers.jsonl", "answers.jsonl", "1", "4"),
-    (
         "fill MASKED --input rows.csv", "rows.csv:2", "[MASK]",
     ),
-    ("evaluate FILM --data rows.csv", "rows.csv:2", "'a'"),
 )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ import pytest
 import filbert.api
 from filbert.cli.main import run as cli
 from filbert.compare import study as module
-from filbert.compare.recipe import StudyOptions, read_study
 from filbert.compare.study import fingerprint_of, notes_of, run_study, runs_of
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
@@ -396,30 +395,6 @@ def test_a_changed_teacher_changes_the_fingerprints_of_all_that_is_made_from_it(
     recipe["contestants"]["small"] = {**STUDENT, "temperature": 3.0}
     after = fingerprints(read(recipe))
     assert {name for name in before if before[name] != after[name]} == {"small", "small-int8"}
-
-
-def test_fingerprints_are_those_of_the_first_studies():
-    """Finished runs are worth hours, so their fingerprints must not change by accident."""
-    recipe = {
-        "data": "x.csv", "positive": "1", "max_length": 128, "batch_size": 32, "epochs": 2.0,
-        "save_every": 200, "seeds": 3,
-        "contestants": {
-            "minilm": {"model": "minilm", "lr": 1e-4},
-            "minilm-cleaned": {"model": "minilm", "lr": 1e-4, "cleaning": "study"},
-            "minilm-3": {"model": "minilm", "lr": 1e-4, "keep_layers": "3"},
-            "tfidf": {"kind": "tfidf"},
-            "static": {"kind": "static", "model": "minilm"},
-        },
-    }  # fmt: skip
-    study = read_study(recipe, StudyOptions())
-    data = DATA | {"labels": ["0", "1"], "positive": "1"}
-    assert fingerprints(study, data, seed=1) == {
-        "minilm": "a6a9463737ca0d18",
-        "minilm-cleaned": "3993ffa747c2b09c",
-        "minilm-3": "efdcf1fae59a67d8",
-        "tfidf": "7e54133f698270ab",
-        "static": "e420ac6f30296a71",
-    }
 
 
 def test_auto_precision_is_chosen_once_and_changes_no_fingerprint(

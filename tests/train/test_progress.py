@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 import torch
 
-from filbert.train.log import progress_bar
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Progress, Schedule
 from filbert.train.schedule import rate_at_fraction, rate_at_step
@@ -146,18 +144,3 @@ def test_where_dev_has_no_metric_at_all_the_last_weights_are_kept():
     found = offered("spearman", *({"spearman": None} for _ in range(3)))
     assert found.best_step == 3 and found.best["w"] == 3.0
     assert found.best_value == -math.inf
-
-
-def test_the_bar_is_a_line_that_is_written_over_in_a_notebook_and_absent_in_a_file(
-    monkeypatch, capsys
-):
-    def written():
-        with progress_bar("loss") as bar:
-            bar.update(bar.add_task("train", total=3, loss="loss 0.5"), completed=2)
-            bar.refresh()
-        return capsys.readouterr().err
-
-    assert written().strip() == ""
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    text = written()
-    assert "\r" in text and "2/3" in text and "loss 0.5" in text

@@ -10,7 +10,6 @@ from huggingface_hub import ModelCard
 
 import filbert
 from filbert.files import portable, sha256_of
-from filbert.inference.predictor import Predictor
 from filbert.train.provenance import commit
 
 
@@ -50,19 +49,6 @@ def test_paths_are_told_without_the_folders_of_the_machine():
 def test_the_commit_is_that_of_the_work_tree_or_none():
     found = commit()
     assert found is None or len(found.partition("+")[0]) == 40
-
-
-def test_a_folder_with_the_filbert_json_of_an_earlier_version_still_loads(film_run, tmp_path):
-    for path in (film_run.folder / "model").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    told = json.loads((tmp_path / "filbert.json").read_text())
-    kept = (
-        "filbert", "options", "versions", "data", "metrics", "precision", "task", "max_length",
-        "files",
-    )  # fmt: skip
-    (tmp_path / "filbert.json").write_text(json.dumps({key: told[key] for key in kept}))
-    answers = Predictor.load(tmp_path).predict(["the film was good"])
-    assert answers == film_run.model.predict(["the film was good"])
 
 
 def test_a_pre_trained_model_tells_its_story_too(vocab, tmp_path):

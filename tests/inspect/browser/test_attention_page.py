@@ -204,37 +204,6 @@ def exported(page):
     return {part.text for part in parts["text"]}, parts
 
 
-def test_a_saved_drawing_is_whole_however_little_of_it_was_on_the_screen(
-    tiny_model, deep_model, open_file, tmp_path
-):
-    found = filbert.inspect([tiny_model, deep_model], "the film was good " * 15, layer=1)
-    # As if the deep model had lost two heads of its second layer.
-    deep = found.views[1]
-    deep.maps[1, 2:] = 0
-    deep.is_pruned[1, 2:] = True
-    path = found.save(tmp_path / "page.html")
-    page = open_file(path, viewport={"width": 900, "height": 300})
-    page.evaluate(
-        "document.querySelectorAll('.stage').forEach((one) => (one.style.height = '40px'))"
-    )
-    # On the screen every frame is late, so that little is drawn in each.
-    page.evaluate("performance.now = () => (window.late = (window.late ?? 0) + 1000)")
-    page.get_by_role("tab", name="All heads").click()
-    _, parts = exported(page)
-    assert len(parts["image"]) == 2 * 4 + 4 * 4 - 2
-    page.get_by_role("tab", name="Layers").click()
-    _, parts = exported(page)
-    assert len(parts["rect"]) > (2 + 4) * 62
-    # Heads and layers that one of the models lacks are said to lack.
-    page.get_by_role("tab", name="Matrix").click()
-    for name, sentence in (("Layer 1, head 2", "has 2 of 4 heads left"), ("Layer 3, head 0", "")):
-        page.get_by_label(name, exact=True).click()
-        texts, parts = exported(page)
-        assert len(parts["image"]) == 1
-        assert any(sentence in (text or "") for text in texts)
-    assert any("there is no such head" in text for text in texts)
-
-
 def test_a_mean_over_heads_is_over_those_that_the_layer_has(predictor, open_file, tmp_path):
     found = filbert.inspect(predictor, "the film was good")
     (view,) = found.views
@@ -248,16 +217,6 @@ def test_a_mean_over_heads_is_over_those_that_the_layer_has(predictor, open_file
     expect(page.locator("#facts")).to_contain_text("2 layers of 2 to 4 heads")
     page.get_by_label("Layer 1, head 3", exact=True).click()
     expect(told(page)).to_have_text("Layer 1 of model has 2 of 4 heads left; this one was pruned.")
-
-
-def test_a_matrix_can_be_read_in_a_low_window(predictor, open_file, tmp_path):
-    path = filbert.inspect(predictor, "the film was good " * 12).save(tmp_path / "page.html")
-    page = open_file(path, viewport={"width": 844, "height": 390})
-    page.get_by_role("tab", name="Matrix").click()
-    _, parts = exported(page)
-    (picture,) = parts["image"]
-    # 50 tokens of at least four points each.
-    assert float(picture.get("height")) >= 200
 
 
 def test_markup_in_a_text_is_text_and_the_page_fits_a_phone(predictor, open_file, tmp_path):
