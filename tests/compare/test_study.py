@@ -108,7 +108,7 @@ def test_every_contestant_leaves_a_run_folder_metrics_and_costs(finished):
         assert [seed["seed"] for seed in one["seeds"]] == seeds
         for seed in one["seeds"]:
             folder = compared.folder / seed["folder"]
-            assert (folder / "model").is_dir() == (name not in ("small-int8", "both"))
+            assert (folder / "model").is_dir() == (one["kind"] in ("encoder", "distilled"))
             assert not (folder / "state").exists()
             facts = json.loads((folder / "run.json").read_text())
             assert facts["costs"] == seed["costs"] and facts["status"] == "done"
