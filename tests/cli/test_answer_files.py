@@ -57,7 +57,6 @@ def test_csv_and_parquet_hold_what_json_lines_hold_with_a_column_per_score(call,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--out", "a.npy"], "ends in .jsonl or .csv or .parquet"),
         (["--keep-columns", "id"], "Give a file"),
         (["--out", "/dev/null/a.csv"], "cannot be written"),
     ],

@@ -43,6 +43,7 @@ def test_evaluate_prints_a_row_per_label_their_means_and_the_confusions(call, tm
     answers.write_text("text,label\n" + "1,a\n2,a\n3,b\n4,b\n5,b\n")
     scored = ("evaluate", "--task", "classification", "--data", rows, "--predictions", answers)
     table = [line.split() for line in call(*scored).out.splitlines()]
+    assert "macro_f1" in call(*scored, "--json").out and not any("macro_f1" in row for row in table)
     assert ["a", "1.0000", "0.6667", "0.8000", "3"] in table
     assert ["c", "0.0000", "0.0000", "0.0000", "1"] in table
     # By hand: the mean of F1 0.8, 0.5 and 0, and the same weighted by 3, 1 and 1 rows.

@@ -34,7 +34,8 @@ def test_it_tells_how_the_model_came_to_be(model, capsys):
     info(str(model))
     text = " ".join(capsys.readouterr().out.split())
     assert "trained on train.csv" in text
-    assert "roc_auc" in text
+    assert "roc_auc" in text and "layer_norm_eps" not in text
+    assert "(2 layers, width 32, " in text and "precision float32 " in text
 
 
 def test_a_strangers_file_does_not_steer_the_terminal(model, tmp_path, capsys):

@@ -23,6 +23,7 @@ ROWS = b"text,label\ngood,a\nbad,b\nfilm,a\nplay,b\n"
 FILES = {
     "rows.csv": ROWS,
     "text.txt": b"the film was good\n\nthe play was bad\n",
+    "empty.csv": b"text,label\n,a\n ,b\n,a\n",
     "other.csv": b"comment,toxic\nx,1\ny,0\n",
     "short.csv": ROWS + b"good\n",
     "orphan.conll": b"good O\nfilm I-x\n\nbad O\n",
@@ -49,10 +50,12 @@ COMMAND_LINES = (
     (
         "finetune --task ner --model m --train t --out out", "ner", "Did you mean 'tagging'",
     ),
+    ("predict m 'Where is my card?'", "no such file", "| filbert predict MODEL"),
     ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
 )  # fmt: skip
 MODELS = (
     ("predict ./nowhere", "./nowhere", "no such folder"),
+    ("info filbert-mni", "no folder 'filbert-mni'", "no built-in model", "'filbert-mini'?"),
     ("info bert-base-uncasd", "Did you mean 'bert-base-uncased'?"),
     ("predict TINY", "no task head", "finetune"),
     ("fill FILM 'a [MASK]'", "masked"),
@@ -66,6 +69,8 @@ PLACES = (
     (RUN + "rows.csv", "rows.csv", "--out"),
     ("predict FILM rows.csv --out rows.csv", "rows.csv"),
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
+    ("predict FILM rows.csv --out a.txt", "a.txt", "ends in .jsonl or .csv or .parquet"),
+    ("score MASKED rows.csv --out a.jsonl.gz", ".gz is no ending of JSON Lines"),
     (
         "convert TINY taken --to int8 --data taken/notes.txt", "taken",
     ),
@@ -81,6 +86,7 @@ BAD_ROWS = (
     (
         TRAIN + "tagging --train orphan.conll", "orphan.conll:2", "I-x", "--repair-tags",
     ),
+    (TRAIN + "classification --train empty.csv", "3 of 3 train rows", "--text-column"),
     (
         "fill MASKED --input rows.csv", "rows.csv:2", "[MASK]",
     ),
@@ -132,6 +138,18 @@ def refused(
 @pytest.mark.parametrize("case", COMMAND_LINES, ids=lambda case: case[0])
 def test_a_wrong_command_line_is_refused(refused, case):
     refused(*case)
+
+
+@pytest.mark.parametrize(
+    "variables", ["", "FORCE_COLOR", "FORCE_COLOR NO_COLOR", "FORCE_COLOR TERM"]
+)
+def test_an_error_is_red_where_colours_are_allowed(call, monkeypatch, variables):
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name in variables.split():
+        monkeypatch.setenv(name, "dumb")
+    assert ("\x1b[1;31mfilbert: " in call("finetun").err) == (variables == "FORCE_COLOR")
 
 
 @pytest.mark.parametrize("case", MODELS, ids=lambda case: case[0])

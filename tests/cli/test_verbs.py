@@ -316,14 +316,3 @@ def test_a_closed_stream_is_no_traceback(words, status, said):
 def test_a_folder_is_not_written_to_standard_output(call, words):
     done = call(*words)
     assert (done.status, done.out) == (2, "") and "- is standard output" in done.err
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.CSV", "a.npy"])
-def test_json_lines_are_not_written_under_a_name_of_something_else(call, model, tmp_path, name):
-    commands = [["score", model, "-"], ["fill", "--input", "-"]]
-    if name not in ("a.parquet", "a.CSV"):  # `predict` writes these formats
-        commands.append(["predict", model, "-"])
-    for command in commands:
-        done = call(*command, "--out", tmp_path / name, stdin="good\n")
-        assert done.status == 2 and "JSON Lines" in done.err, command
-    assert not list(tmp_path.iterdir())

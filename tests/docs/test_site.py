@@ -95,8 +95,8 @@ def test_each_option_has_one_anchor_in_the_order_of_the_help(site, capsys, monke
     below = [(verb, name) for verb, names in SUBCOMMANDS.items() for name in names]
     for words in [*((verb,) for verb in VERBS), *below]:
         assert run([*words, "--help-all"]) == 0
-        # Boxes and their entries; subcommands, which are in the box Help, have pages of their own.
-        text = re.sub(r"╭─ Help ─.*?╯\n", "", capsys.readouterr().out, flags=re.DOTALL)
+        # Boxes and their entries; subcommands have pages of their own.
+        text = re.sub(r"╭─ Subcommands ─.*?╯\n", "", capsys.readouterr().out, flags=re.DOTALL)
         found = re.findall(r"^╭─ ([\w ]+) ─|^│ (?:\*  |   )?([\w-]+)", text, re.MULTILINE)
         page = (site / "options" / f"{'-'.join(words)}.html").read_text(encoding="utf-8")
         parts = re.findall(r'<h2 id="[^"]*">([^<]+)<|<dt>.*? id="[^"]+"><code>([^<]+)<', page)

@@ -64,7 +64,7 @@ def test_an_unknown_model_is_named(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match="'nothere' is no local folder"):
+    with pytest.raises(InputError, match="no folder 'nothere' and no built-in"):
         load("nothere")
 
 

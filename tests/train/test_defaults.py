@@ -75,3 +75,4 @@ def test_unusual_values_and_few_steps_are_warned_of():
     first, second = default_lines(given, given, 9)
     assert first == "warning: lr 2 is unusual; 1e-5 to 1e-3 is usual"
     assert second.startswith("warning: 9 optimizer steps are few")
+    assert default_lines(given, given, 1)[1].startswith("warning: 1 optimizer step is few")

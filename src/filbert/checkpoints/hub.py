@@ -45,8 +45,8 @@ def hub_failures() -> tuple[type[Exception], ...]:
 _BY_TYPE = {
     "GatedRepoError": "{repo} is gated on the Hugging Face Hub. Ask for access on its page, then "
     "set HF_TOKEN.",
-    "RepositoryNotFoundError": "{repo!r} is no local folder and no model on the Hugging Face Hub "
-    "(or a private one: set HF_TOKEN).",
+    "RepositoryNotFoundError": "{repo} is no model on the Hugging Face Hub (or a private one: set "
+    "HF_TOKEN).",
     "RevisionNotFoundError": "{repo} has no revision {revision!r} on the Hugging Face Hub.",
 }
 _BY_STATUS = {
@@ -177,8 +177,7 @@ def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = Fals
         folder = _cached(name, revision)
         if folder is None:
             raise InputError(
-                f"{name!r} is no local folder, and there is no copy in the local cache. "
-                "Downloads are switched off (HF_HUB_OFFLINE)."
+                f"The cache has no copy of {name}, and downloads are switched off (HF_HUB_OFFLINE)."
             )
         return folder
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filbert.checkpoints.families import (
     ADAPTER_CONFIG,
@@ -87,21 +87,16 @@ def find_model(name: str, *, tokenizer_only: bool = False) -> Path:
         )
     if revision is not None and not _REVISION.fullmatch(revision):
         raise ConfigError(f"{printable(revision)!r} is no revision (a branch, tag or commit).")
-    folder = _fetch(hub_id, revision=revision, tokenizer_only=tokenizer_only)
-    return _in_folder(folder, name, tokenizer_only)
-
-
-def _fetch(hub_id: str, **options: Any) -> Path:
-    """Download a model, or name the built-in model that was probably meant."""
     from filbert.checkpoints.hub import fetch
 
     try:
-        return fetch(hub_id, **options)
+        folder = fetch(hub_id, revision=revision, tokenizer_only=tokenizer_only)
     except InputError as error:
-        known = ("filbert-mini", "minilm", *_PUBLISHED)
-        hint = "" if hub_id in known else did_you_mean(hub_id, known)
-        reason = "" if hub_id in str(error) else f"{hub_id!r} is no local folder: "
-        raise InputError(f"{reason}{error}{hint}") from error
+        hint = "" if hub_id in _PUBLISHED else did_you_mean(hub_id, (*_BUILT_IN, *_PUBLISHED))
+        raise InputError(
+            f"There is no folder {hub_id!r} and no built-in model of this name.{hint} {error}"
+        ) from error
+    return _in_folder(folder, name, tokenizer_only)
 
 
 def _find_local(name: str, tokenizer_only: bool) -> Path | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -19,18 +20,35 @@ from filbert.train.options import NAME_LISTS, LabelledFileOptions, Option, names
 STDIO = "-"
 # cyclopts reads a lone - as a misspelt flag, so `main` passes this instead.
 _DISGUISED = "(standard input or output)"
+# What `--help` calls the value of an option, instead of its type.
+_WORDS = {
+    "task": "TASK", "model": "MODEL", "teacher": "MODEL", "student": "MODEL", "tokenizer": "FOLDER",
+    "out": "FOLDER", "corpus": "PATH", "embeddings": "FILE", "data": "FILE", "train": "FILE",
+    "dev": "FILE", "test": "FILE",
+}  # fmt: skip
+# cyclopts 4 prints no words for values.
+_PRINTS_WORDS = "metavar" in inspect.signature(Parameter).parameters
 _FRACTION = re.compile(r"[+-]?\d*\.\d+")
 
 
-def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
-    """Return a flat dataclass with one field per option of `kind`, for the command line parser."""
+def shown_as(word: str, text: str | None = None, **settings: Any) -> Parameter:
+    """Return the settings of an argument whose value `--help` calls `word`, and its text."""
+    settings |= {"help": text} if text else {}
+    return Parameter(**settings, metavar=word) if _PRINTS_WORDS else Parameter(**settings)
+
+
+def flags_of(kind: type, *, required: Sequence[str] = (), hidden: Sequence[str] = ()) -> type:
+    """Return a flat dataclass with one field per option of `kind`, for the command line parser.
+
+    `--help` does not list those in `hidden`, which the verb refuses.
+    """
     options = options_in(kind).values()
     flat = make_dataclass(
         f"{kind.__name__.removesuffix('Options')}Flags",
         [
             (
                 one.name,
-                _flag_type(one),
+                Annotated[one.type, _settings(one, hidden)],
                 field(default=MISSING if one.name in required else one.default),
             )
             for one in options
@@ -39,21 +57,41 @@ def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
         kw_only=True,
     )
     flat.__module__ = kind.__module__  # cyclopts ignores classes of the standard library
-    entries = "\n".join(f"    {one.name}: {one.doc}" for one in options)
+    names = {one.name for one in options}
+    entries = "\n".join(f"    {one.name}: {help_text(one, names)}" for one in options)
     flat.__doc__ = f"{kind.__doc__}\n\nAttributes:\n{entries}\n"
     return flat
 
 
-def _flag_type(option: Option) -> Any:
-    """Return the type of an option with the parser's settings for it."""
+def help_text(option: Option, names: Collection[str]) -> str:
+    """Return an option's text for a verb: options of that verb, `names`, are written as flags.
+
+    What holds without a default is left out if the verb has one.
+    """
+    text = " ".join(option.doc.split())
+    if option.default not in (None, MISSING, ()):
+        text = re.sub(r"; [^;]*when not given.*", ".", text)
+    return re.sub(
+        r"`(\w+)`",
+        lambda name: "--" + name[1].replace("_", "-") if name[1] in names else name[0],
+        text,
+    )
+
+
+def _settings(option: Option, hidden: Sequence[str]) -> Parameter:
+    """Return the parser's settings for an option."""
+    settings: dict[str, Any] = {"show": option.name not in hidden}
     if option.default is True:
-        return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
+        settings["negative"] = f"--no-{option.name.replace('_', '-')}"
     if option.name in NAME_LISTS:
         # Names are separated by commas, so that a file may follow.
-        return Annotated[option.type, Parameter(consume_multiple=False)]
+        settings["consume_multiple"] = False
     if option.name == "merge_as":  # "as" is no name in Python.
-        return Annotated[option.type, Parameter(name=("--merge-as", "--as"))]
-    return option.type
+        settings["name"] = ("--merge-as", "--as")
+    word = _WORDS.get(option.name, "NAME" if "_column" in option.name else None)
+    if word is None:
+        return Parameter(**settings)
+    return shown_as(word + "..." * ("tuple" in str(option.type)), **settings)
 
 
 def disguised(token: str) -> str:
@@ -147,7 +185,8 @@ else:
     _LabelledFileFlags, _ColumnFlags = flags_of(LabelledFileOptions), flags_of(ColumnNames)
 
 # Models.
-ModelName = Annotated[str, Parameter(help="folder, built-in name or Hub id.")]
+ModelName = Annotated[str, shown_as("MODEL", "folder, built-in name or Hub id.")]
+OptionalModel = Annotated[str | None, shown_as("MODEL")]
 MaskedLM = Annotated[
     str, Parameter(help="folder, built-in name or Hub id of a model with a masked-LM head.")
 ]
@@ -183,9 +222,9 @@ TextFile = Annotated[
     str,
     Parameter(help="CSV, TSV, JSONL, Parquet or one text per line, compressed or not; - is stdin."),
 ]
-TextColumn = Annotated[str, Parameter(help="name of the column with the text.")]
+TextColumn = Annotated[str, shown_as("NAME", "name of the column with the text.")]
 TextPairColumn = Annotated[
-    str | None, Parameter(help="name of the column with the second text of a pair.")
+    str | None, shown_as("NAME", "name of the column with the second text of a pair.")
 ]
 Separator = Annotated[
     str | None,
@@ -205,10 +244,14 @@ MaxLoss = Annotated[
 ]
 
 # What is written.
+File = Annotated[str, shown_as("FILE")]
+OptionalFile = Annotated[str | None, shown_as("FILE")]
+Folder = Annotated[str, shown_as("FOLDER")]
+OptionalFolder = Annotated[str | None, shown_as("FOLDER")]
 AsJson = Annotated[bool, Parameter(name="--json", help="print JSON.")]
-OutFile = Annotated[str | None, Parameter(help="file to write instead of stdout.")]
-OutPage = Annotated[str | None, Parameter(name="--out", help="HTML file to write; - is stdout.")]
-OutFolder = Annotated[Path, Parameter(help="folder to write; it appears when it is complete.")]
+OutFile = Annotated[str | None, shown_as("FILE", "file to write instead of stdout.")]
+OutPage = Annotated[str | None, shown_as("FILE", "HTML file to write; - is stdout.")]
+OutFolder = Annotated[Path, shown_as("FOLDER", "folder to write; it appears when it is complete.")]
 Overwrite = Annotated[bool, Parameter(help="replace the folder if this command could write it.")]
 
 

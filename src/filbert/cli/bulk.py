@@ -19,7 +19,7 @@ from filbert.cli.arguments import STDIO
 from filbert.cli.output import output, progress_printer, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.answer_file import answer_line
 from filbert.report import numbers
 from filbert.train.log import progress_bar
@@ -63,7 +63,19 @@ def with_int8_engine(
     return int8_engine(model, loading)
 
 
-def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
+def check_source(source: str, command: str) -> None:
+    """Refuse a missing file before a model is loaded; for a text, name how `command` reads one."""
+    if source == STDIO:
+        return
+    if not os.path.exists(source) and (" " in source or "." not in source):
+        raise InputError(
+            f"{printable(source)!r}: no such file. A text is given on stdin: echo 'a text' | "
+            f"filbert {command}"
+        )
+    require_file(source, once=True)
+
+
+def check_options(source: str, out: str | None, flags: BulkFlags, command: str) -> None:
     """Refuse contradicting options and missing files before a model is loaded."""
     check_choice("--engine", flags.engine, ("local", "ray"))
     check_range(flags, ("workers",), "be at least 1", lambda n: n >= 1)
@@ -79,8 +91,7 @@ def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
         raise ConfigError("--resume needs --out FILE: other output is not kept.")
     if flags.resume and not is_regular(source):
         raise ConfigError("--resume reads the rows again, which a stream cannot. Give a file.")
-    if source != STDIO:
-        require_file(source, once=True)
+    check_source(source, command)
 
 
 def is_stream(out: str | None) -> bool:
@@ -258,8 +269,6 @@ class Counts:
         if self.num_empty:
             lines.append(f"{self.num_empty:,} of them hold an empty text")
         if self.num_truncated:
-            lines.append(
-                f"{self.num_truncated:,} of them are longer than {self.max_length} tokens "
-                "and were cut"
-            )
+            limit = f"{self.max_length} tokens"
+            lines.append(f"{self.num_truncated:,} of them are longer than {limit} and were cut")
         return lines

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts.completion import ShellDetectionError, detect_shell
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 
+from filbert.cli.arguments import shown_as
 from filbert.errors import ConfigError
 
 # Of a command with more options, `--help` shows the required ones and these.
@@ -49,7 +50,8 @@ def print_panel(
     _plain(console, options, panel.copy(entries=entries))
     if len(entries) < len(panel.entries):
         count = len(panel.entries) - len(entries)
-        console.print(f"{count} more options: --help-all. Options of a task: --task TASK --help.")
+        of_task = " Options of a task: --task TASK --help." * ("task" in map(_name, panel.entries))
+        console.print(f"{count} more options: --help-all.{of_task}")
     if panel.title == "Every command" and (examples := examples_of(words[0] if words else "")):
         print("", "Examples:", *(f"  {line}" for line in examples), sep="\n", file=console.file)
 
@@ -67,7 +69,9 @@ def _name(entry: HelpEntry) -> str:
 Shell = Literal["bash", "zsh", "fish"]
 
 
-def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
+def install_completion(
+    *, shell: Shell | None = None, out: Annotated[Path | None, shown_as("FILE")] = None
+) -> None:
     """Let the Tab key complete commands, options and file names in bash, zsh and fish.
 
     Parameters

@@ -20,9 +20,14 @@ _RATES = ("precision", "recall", "f1")
 
 
 def print_labels(
-    metrics: dict[str, Any], task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]
+    metrics: dict[str, Any],
+    task: Task,
+    gold: Sequence[Any],
+    predictions: Sequence[Prediction],
+    *,
+    with_means: bool,
 ) -> None:
-    """Print precision, recall and F1 of every label, their means, and which labels are confused."""
+    """Print precision, recall and F1 of every label, perhaps their means, and the confusions."""
     spec = task.spec
     by_label: dict[str, dict[str, Any]] = metrics.get("per_label") or {}
     is_single = spec.labels_are_classes and not spec.multilabel
@@ -43,7 +48,7 @@ def print_labels(
         for label, values, count in zip(by_label, table, support, strict=True)
     ]
     for name, weights in {"macro mean": None, "weighted mean": support}.items():
-        if weights is None or support.sum():
+        if with_means and (weights is None or support.sum()):
             mean = np.average(table, axis=0, weights=weights)
             cells = [*(f"{value:.4f}" for value in mean), f"{support.sum():,}"]
             rows.append([Text(name, style="bold"), *cells])

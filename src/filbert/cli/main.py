@@ -24,6 +24,7 @@ from filbert.cli.arguments import (
     flags_with_values,
     refuse_fractions,
     refuse_stdout,
+    shown_as,
     undisguised,
 )
 from filbert.errors import ConfigError, FilbertError, on_terminal, printable
@@ -71,6 +72,7 @@ _UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
+_SUBCOMMANDS = Group("Subcommands", sort_key=len(GROUPS))
 
 # Their --out may be -; other verbs write a folder, or several files.
 TO_STDOUT = ("predict", "embed", "fill", "score", "inspect", "explain")
@@ -104,8 +106,10 @@ app = App(
         consume_multiple=True,
         negative_iterable=(),
         negative_bool=(),
-        # A flag that is off and an empty list are not shown.
-        show_default=lambda v: None if v is None or v is False or v == () else str(v),
+        # A flag that is off and an empty value are not shown.
+        show_default=lambda v: (
+            None if v is None or v is False or v in ("", ()) else "on" if v is True else str(v)
+        ),
     ),
     help_formatter=_print_panel,
     result_action="return_value",
@@ -134,7 +138,8 @@ def load_verb(name: str) -> App:
     verb = app[name]
     for below in SUBCOMMANDS.get(name, ()):
         if below not in verb:
-            verb.command(f"filbert.cli.verbs.{name}:{below}", name=below)
+            verb.command(f"filbert.cli.verbs.{name}:{below}", name=below, group=_SUBCOMMANDS)
+        verb[below]  # imported, so that the help has its text
     return verb
 
 
@@ -161,7 +166,9 @@ def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[st
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     recipe: Annotated[
-        Path | None, Parameter(group=Group("Every command", sort_key=len(GROUPS) + 1))
+        Path | None,
+        shown_as("FILE"),
+        Parameter(group=Group("Every command", sort_key=len(GROUPS) + 1)),
     ] = None,
 ) -> int | None:
     """Run one verb.
@@ -310,7 +317,7 @@ def main() -> None:
         # Lone surrogates in file names must not break the message that names them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     signal.signal(signal.SIGTERM, _interrupt)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(handlers=[_Lines()])
     logging.getLogger("filbert").setLevel(logging.INFO)
     if cpu_quota() is not None:
         # torch counts the cores without the quota; read when it is imported.
@@ -330,6 +337,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+class _Lines(logging.Handler):
+    """Prints the messages of the library on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, a warning in its colour."""
+        from filbert.train.log import STYLES, print_line
+
+        print_line(self.format(record), STYLES.get(record.levelname.lower(), ""))
+
+
 def _fail(message: str, status: int) -> int:
-    print(f"filbert: {message}", file=sys.stderr)
+    from filbert.train.log import print_line
+
+    print_line(f"filbert: {message}")
     return status

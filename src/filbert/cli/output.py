@@ -25,8 +25,6 @@ INTERVAL = 30.0
 # A missing value in a table, and the most characters of a cell.
 NOTHING = "–"
 _LONG = 64
-# Endings of formats that are not JSON Lines.
-_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy", ".xlsx")
 
 
 def print_json(content: Any) -> None:
@@ -39,7 +37,6 @@ def print_table(
     rows: Sequence[Sequence[str | Text]],
     *,
     texts: Sequence[int] = (),
-    width_of_pipe: int | None = None,
 ) -> None:
     """Print a table on stdout.
 
@@ -47,11 +44,11 @@ def print_table(
         headings: One for each column; without any text there is no heading line.
         rows: Cells, which are never read as markup.
         texts: Numbers of the columns with texts, which may wrap; the others are numbers.
-        width_of_pipe: Columns if stdout is no terminal, otherwise 80 or what COLUMNS says.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from filbert.train.log import console
 
     table = Table(
         box=None,
@@ -70,8 +67,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    width = None if sys.stdout.isatty() else width_of_pipe
-    Console(emoji=False, width=width).print(table, highlight=False)
+    console().print(table)
 
 
 def print_run(run: dict[str, Any]) -> None:
@@ -87,7 +83,10 @@ def print_run(run: dict[str, Any]) -> None:
         return
     for table in (result_table(run), difference_table(run)):
         rows = [
-            [Text(str(c.value), "bold" * c.strong) if isinstance(c, Cell) else str(c) for c in row]
+            [
+                Text(str(c.value), "bold green" * c.strong) if isinstance(c, Cell) else str(c)
+                for c in row
+            ]
             for row in table.rows
         ]
         if rows:
@@ -131,10 +130,11 @@ def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
 def warn_of_int8(predictor: Predictor) -> None:
     """Print a warning if the model computes in int8 and the loss was not measured."""
     from filbert.inference.stored_task import int8_warning
+    from filbert.train.log import STYLES, print_line
 
     warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     if warning is not None:
-        print(warning, file=sys.stderr)
+        print_line(warning, STYLES["warning"])
 
 
 def refuse_own_source(source: str, out: str | None) -> None:
@@ -152,13 +152,12 @@ def refuse_own_source(source: str, out: str | None) -> None:
 
 
 def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
-    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format."""
+    """Raise a ConfigError if the name of a JSON Lines file has another or an unknown ending."""
     kind = Path(out or "").suffix.lower()
-    if kind in _OTHER_FORMATS and kind not in also:
+    if kind not in ("", ".jsonl", ".json", *also):
         formats = " or ".join([".jsonl", *also])
         raise ConfigError(
-            f"--out {out}: the output is JSON Lines, not compressed. Name a file that ends in "
-            f"{formats}."
+            f"--out {out}: {kind} is no ending of JSON Lines. Name a file that ends in {formats}."
         )
 
 

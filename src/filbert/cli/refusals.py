@@ -19,7 +19,7 @@ from filbert.errors import did_you_mean, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
-# Names of options in other programs, and ours.
+# Names of options in other programs, and ours, where the nearest of ours is another or none.
 _ELSEWHERE = {
     "adam-epsilon": "eps",
     "bert-config-file": "model",
@@ -33,31 +33,21 @@ _ELSEWHERE = {
     "lr-scheduler-type": "schedule",
     "m": "model",
     "max-grad-norm": "clip",
-    "max-seq-length": "max-length",
     "max-steps": "steps",
     "mlm-probability": "mask-rate",
     "model-name-or-path": "model",
     "no-cuda": "device",
-    "num-epochs": "epochs",
     "num-train-epochs": "epochs",
     "num-train-steps": "steps",
     "o": "out",
     "output": "out",
-    "output-dir": "out",
-    "output-file": "out",
     "overwrite-output-dir": "overwrite",
-    "per-device-train-batch-size": "batch-size",
     "resume-from-checkpoint": "resume",
     "save-steps": "save-every",
     "task-name": "task",
-    "tokenizer-name": "tokenizer",
-    "top-k": "top",
     "train-batch-size": "batch-size",
-    "train-file": "train",
     "validation-file": "dev",
     "vocab-size": "size",
-    "warmup-ratio": "warmup",
-    "weight-decay-rate": "weight-decay",
 }
 
 

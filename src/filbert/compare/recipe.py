@@ -117,11 +117,11 @@ class CommonOptions:
 
     Attributes:
         max_length: for all contestants: cut texts to this many tokens.
-        batch_size: for all contestants: rows per optimiser step.
+        batch_size: for all contestants: rows per optimizer step.
         max_tokens: for all contestants: tokens per micro-batch.
         epochs: for all contestants: passes over the training rows.
-        steps: for all contestants: optimiser steps.
-        save_every: for all contestants: optimiser steps between saved states.
+        steps: for all contestants: optimizer steps.
+        save_every: for all contestants: optimizer steps between saved states.
         precision: for all contestants: auto, float32 or bf16.
         device: for all contestants: cpu, cuda, ...
     """
@@ -282,7 +282,7 @@ KINDS: dict[str, type] = {
     "quantised": DerivedOptions,
     "ensemble": DerivedOptions,
 }
-# Kinds that take optimiser steps.
+# Kinds that take optimizer steps.
 TRAINED = ("encoder", "distilled")
 # Option that names the contestant whose model it starts from, by kind.
 SOURCE_KEYS = {"distilled": "teacher", "quantised": "of", "ensemble": "of"}

@@ -37,7 +37,7 @@ class ColumnNames:
         label_column: name of the column with the label, the list of labels or the score.
         label_columns: one 0/1 column per label: multi-label.
         merge_labels: 0/1 columns that become one label: whether any of them is 1.
-        merge_as: the name of that label, also written --as; other rows get "not" and the name.
+        merge_as: the name of that label; other rows get "not" and the name.
         tokens_column: name of the column with the words of a tagged sentence.
         tags_column: name of the column with the tags of those words.
         spans_column: name of the column with labelled character spans.

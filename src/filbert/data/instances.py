@@ -350,7 +350,7 @@ class PretrainLoader:
     Every epoch has an order of its own; a step may begin in one epoch and end in the next.
 
     Args:
-        batch_size: Rows per optimiser step, over all ranks.
+        batch_size: Rows per optimizer step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be changed between steps.
 
     Raises:
@@ -413,7 +413,7 @@ class PretrainLoader:
         return [examples[row, version] for _, row, version in chosen]
 
     def rows_of(self, step: int) -> list[list[Example]]:
-        """Return the rows of optimiser step `step` (from 0), over all ranks, shortest first."""
+        """Return the rows of optimizer step `step` (from 0), over all ranks, shortest first."""
         return [[example] for example in self._examples(self._chosen(step))]
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:

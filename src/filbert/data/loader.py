@@ -24,7 +24,7 @@ class Loader:
     `max_tokens` tokens, similar lengths together, the same number on every rank.
 
     Args:
-        batch_size: Rows per optimiser step, over all ranks.
+        batch_size: Rows per optimizer step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps. A longer
             row is a micro-batch of its own.
     """
@@ -73,7 +73,7 @@ class Loader:
         return generator.permutation(len(self.rows))
 
     def rows_of(self, step: int) -> list[list[Example]]:
-        """Return the rows of optimiser step `step` (from 0), over all ranks, shortest first."""
+        """Return the rows of optimizer step `step` (from 0), over all ranks, shortest first."""
         epoch, inside = divmod(step, self.steps_per_epoch)
         chosen = self._order(epoch)[inside * self.batch_size : (inside + 1) * self.batch_size]
         # The row number breaks ties, so that the order does not depend on the shuffle.

@@ -36,17 +36,17 @@ class MaskOptions:
     """How raw text is masked.
 
     Attributes:
-        masking: What is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
+        masking: what is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
             words).
-        mask_rate: Share of the tokens that is masked.
+        mask_rate: share of the tokens that is masked.
         mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but
             random tokens are no special tokens, and the number of masks is random) or electra (85 %
             mask token, 15 % kept, positions drawn with replacement).
-        mask_rarity: Draw single tokens by their count in the corpus to the power of minus this, so
+        mask_rarity: draw single tokens by their count in the corpus to the power of minus this, so
             rare tokens more often; 0 draws all with the same probability.
-        max_predictions: Largest number of masked tokens of a row; by default no limit, for electra
+        max_predictions: largest number of masked tokens of a row; by default no limit, for electra
             (mask rate + 0.005) times the length.
-        duplicates: Static masking: number of versions of masks and pairs, which are repeated; by
+        duplicates: static masking: number of versions of masks and pairs, which are repeated; by
             default every epoch has new ones.
     """
 
@@ -63,11 +63,11 @@ class ObjectiveOptions(MaskOptions):
     """The pre-training objective: what is masked, and pairs of segments.
 
     Attributes:
-        pair: The question about two segments: none (full sentences, end to end), nsp (does the
+        pair: the question about two segments: none (full sentences, end to end), nsp (does the
             second follow the first?) or sop (are they in order?). Or no question: streams (the two
             lines of each document, such as words and clusters, are the segments).
-        short_rate: Share of the documents that are split into shorter rows (with nsp and sop).
-        max_length: Tokens per row, special tokens included.
+        short_rate: share of the documents that are split into shorter rows (with nsp and sop).
+        max_length: tokens per row, special tokens included.
     """
 
     pair: str = "none"

@@ -612,6 +612,7 @@ def model_facts(name: str) -> dict[str, Any]:
         "temperature": stored_task.get("temperature"),
         "cleaning": stored_task.get("clean"),
         "max_length": predictor.max_length,
+        "precision": predictor.precision.name,
         "tokenizer": {
             "kind": tokenizer.kind,
             "entries": tokenizer.vocab_size,

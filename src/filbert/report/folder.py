@@ -26,7 +26,7 @@ class RunFolder:
     Attributes:
         path: The folder.
         run: Content of run.json.
-        steps: Lines of metrics.jsonl about optimiser steps.
+        steps: Lines of metrics.jsonl about optimizer steps.
         evaluations: Lines of metrics.jsonl about evaluations on dev.
         predictions: Rows of predictions/dev.jsonl and test.jsonl, by split.
         baseline_predictions: Predictions of the baselines for the same rows, by baseline name.

@@ -118,9 +118,9 @@ def default_lines(given: TrainOptions, chosen: TrainOptions, num_steps: int | No
         if value is not None and not low <= value <= high:
             lines.append(f"warning: {name} {value:g} is unusual; {usual} is usual")
     if num_steps is not None and num_steps < _TOO_FEW_STEPS:
+        steps = "1 optimizer step is" if num_steps == 1 else f"{num_steps} optimizer steps are"
         lines.append(
-            f"warning: {num_steps} optimizer steps are few; a model often needs "
-            f"{_TOO_FEW_STEPS} or more. Give more "
+            f"warning: {steps} few; a model often needs {_TOO_FEW_STEPS} or more. Give more "
             f"{'--epochs' if given.steps is None else '--steps'}."
         )
     return lines

@@ -77,9 +77,9 @@ class StudentOptions:
             their numbers from 0 such as 0,2,4; of a student that is named, its own.
         layers: from raw text: how many layers the student has, copied from teacher layers spread
             evenly where the widths are the same.
-        hidden_size: its width; the teacher's when not given, as all that follow.
-        heads: attention heads of every layer.
-        intermediate_size: width of the feed-forward network.
+        hidden_size: from raw text: width of the student; the teacher's when not given.
+        heads: likewise: attention heads of every layer.
+        intermediate_size: likewise: width of the feed-forward network.
     """
 
     task: str | None = None

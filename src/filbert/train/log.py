@@ -19,18 +19,34 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from filbert.files import write_atomically
 
+# What colours mean on a terminal, by the first word of a line. A console of rich prints none where
+# there is no terminal, with NO_COLOR or TERM=dumb; FORCE_COLOR sets them everywhere.
+STYLES = {"filbert": "bold red", "error": "bold red", "warning": "yellow", "note": "dim"}
 # Metrics of an evaluation that fit on a line.
 _MOST_SHOWN = 4
+
+
+def console(**options: Any) -> Console:
+    """Return where lines and tables are printed: stdout, or with `stderr` stderr."""
+    return Console(emoji=False, highlight=False, markup=False, **options)
+
+
+def print_line(text: str, style: str = "", *, on: Console | None = None) -> None:
+    """Print a line on stderr in `style`; its first word has the colour of what it means."""
+    word, colon, rest = text.partition(": ")
+    parts = [(word + colon, STYLES.get(word, style)), (rest, style)]
+    (on or console(stderr=True)).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def progress_bar(*columns: str) -> Progress:
     """Return a bar with these extra fields on stderr: a terminal, or the output of a notebook."""
     # rich's own output for notebooks needs ipywidgets; they show a line that is written over, too.
     in_notebook = "ipykernel" in sys.modules
-    console = Console(stderr=True, force_jupyter=False, force_terminal=in_notebook or None)
+    stderr = console(stderr=True, force_jupyter=False, force_terminal=in_notebook or None)
     extra = [TextColumn("{task.fields[" + name + "]}") for name in columns]
     return Progress(
         TextColumn("{task.description}"),
@@ -38,9 +54,9 @@ def progress_bar(*columns: str) -> Progress:
         MofNCompleteColumn(),
         *extra,
         TimeRemainingColumn(),
-        console=console,
+        console=stderr,
         refresh_per_second=2 if in_notebook else 10,
-        disable=not console.is_terminal,
+        disable=not stderr.is_terminal,
         transient=True,
     )
 
@@ -98,7 +114,7 @@ class RunLog:
         """Print one line on stderr."""
         if self._quiet:
             return
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(text, on=self._progress.console)
 
     def start(
         self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
@@ -164,4 +180,4 @@ class RunLog:
 def say(text: str) -> None:
     """Print one line on stderr, outside of a run; under torchrun on the first process only."""
     if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr)
+        print_line(text)

@@ -246,7 +246,7 @@ class TrainOptions:
         batch_size: rows per optimizer step, over all processes; 16 or 32 by the number of training
             rows when not given.
         max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
-            given, with `lora` a sixteenth of it.
+            given, of which fine-tuning with `lora` takes a sixteenth.
         lr: peak learning rate; by the width of the model and the number of rows when not given: of
             a new head 1e-3 or 1e-4 for MiniLM and 1e-4 for BERT-base, of a head that was trained
             before 4e-5 and 2e-5, with `lora` 1e-3 and 5e-4.

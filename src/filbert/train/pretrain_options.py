@@ -32,13 +32,14 @@ class ModelOptions:
         generator_share: width of ELECTRA's generator as a share of the model's.
         family: of a new model: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert,
             gte, neobert, eurobert, mpnet or deberta-v2.
-        num_hidden_layers: of a new model, as all that follow; the family's base model otherwise.
-        hidden_size: width.
-        num_attention_heads: of every layer.
-        intermediate_size: width of the feed-forward network; four times the hidden size otherwise.
-        embedding_size: width of the word table, where the family has a narrow one.
-        hidden_act: gelu, gelu_tanh, relu or silu.
-        max_position_embeddings: rows of the position table.
+        num_hidden_layers: of a new model; its sizes are those of the family's base model otherwise.
+        hidden_size: width of a new model.
+        num_attention_heads: of every layer of a new model.
+        intermediate_size: of a new model: width of the feed-forward network; four times the hidden
+            size otherwise.
+        embedding_size: of a new model: width of the word table, where the family has a narrow one.
+        hidden_act: of a new model: gelu, gelu_tanh, relu or silu.
+        max_position_embeddings: of a new model: rows of the position table.
     """
 
     name: str | None = field(default=None, metadata={"flat": "model"})

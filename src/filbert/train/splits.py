@@ -18,7 +18,7 @@ from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
 from filbert.data.records import Row, file_digest, read_rows
 from filbert.data.splitting import SPLITS, merged_groups, near_duplicates, stratified_split
-from filbert.data.texts import chunks
+from filbert.data.texts import chunks, holds_text
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.rows import named_columns, read_task_rows, row_check, row_labels, row_texts
@@ -201,8 +201,14 @@ def values_of_column(
 def _tokenised(
     name: str, rows: list[Row], task: Task, tokenizer: Tokenizer, max_length: int
 ) -> Split:
-    """Check every label and tokenise every text."""
+    """Check every label and tokenise every text; refuse a column that is nearly empty."""
     path = rows[0].path
+    num_empty = sum(not holds_text(row) for row in rows) if "text" in rows[0].values else 0
+    if num_empty >= 0.9 * len(rows):
+        raise InputError(
+            f"{path}: {num_empty:,} of {len(rows):,} {name} rows have an empty text. Name the "
+            "column with the text: --text-column NAME."
+        )
     gold = [task.gold(row) for row in rows]
     examples: list[Example] = []
     start = 0

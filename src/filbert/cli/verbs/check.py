@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
-from filbert.cli.arguments import STDIO, TASKS, AsJson, LabelledFile, MaxLength
+from filbert.cli import arguments
 from filbert.cli.output import print_json, print_table
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError
@@ -18,7 +16,6 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from filbert.data.doctor import Problem, Report, SplitReport
 
-_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
 
 
@@ -26,12 +23,12 @@ def check(
     files: tuple[str, ...],
     /,
     *,
-    task: Annotated[str, Parameter(help=f"task of the rows: {TASKS}")],
-    model: str | None = None,
-    max_length: MaxLength = None,
+    task: Annotated[str, arguments.shown_as("TASK", f"task of the rows: {arguments.TASKS}")],
+    model: arguments.OptionalModel = None,
+    max_length: arguments.MaxLength = None,
     near_duplicates: bool = False,
-    options: LabelledFile = None,
-    json: AsJson = False,
+    options: arguments.LabelledFile = None,
+    json: arguments.AsJson = False,
 ) -> int:
     """Report what is wrong with a data set before anything is trained.
 
@@ -86,10 +83,10 @@ def _check(files: Sequence[str], task: str, max_length: int | None) -> None:
     check_name(task)
     if max_length is not None and max_length < 3:
         raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
-    if files.count(STDIO) > 1:
+    if files.count(arguments.STDIO) > 1:
         raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
     for file in files:
-        if file != STDIO:
+        if file != arguments.STDIO:
             require_file(file, once=True)
 
 
@@ -108,19 +105,19 @@ def split_names(files: Sequence[str]) -> list[str]:
 
 def print_report(report: Report) -> None:
     """Print counts and lengths per file, then the findings, the most serious first."""
-    from rich.console import Console
+    from filbert.train.log import STYLES, console
 
-    console = Console(emoji=False)
+    stdout = console()
     _print_splits(report)
     # Files without their folders, if their names are different; --json keeps the folders.
     times = Counter(Path(split.path).name for split in report.splits)
     unique = {split.path for split in report.splits if times[Path(split.path).name] == 1}
-    wrap: dict[str, Any] = {"soft_wrap": not console.is_terminal}
+    wrap: dict[str, Any] = {"soft_wrap": not stdout.is_terminal}
     for problem in report.problems:
-        console.print(problem.level, style=_STYLES[problem.level], end=" ")
-        console.print(_sentence(problem, unique), highlight=False, markup=False, **wrap)
+        stdout.print(problem.level, style=STYLES[problem.level], end=" ")
+        stdout.print(_sentence(problem, unique), **wrap)
     if not report.problems:
-        print("No problems.")
+        stdout.print("No problems.", style="green")
 
 
 def _print_splits(report: Report) -> None:

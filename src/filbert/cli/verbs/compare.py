@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import AsJson, flags_of
+from filbert.cli.arguments import AsJson, Folder, flags_of, shown_as
 from filbert.cli.output import print_json, print_table
 from filbert.compare.recipe import StudyOptions
 from filbert.errors import ConfigError, printable
@@ -27,8 +27,8 @@ def compare(
     recipe: str | None = None,
     /,
     *,
-    out: str,
-    models: tuple[str, ...] = (),
+    out: Folder,
+    models: Annotated[tuple[str, ...], shown_as("MODEL...")] = (),
     options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
     only: tuple[str, ...] = (),
     overwrite: bool = False,

@@ -8,43 +8,27 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import (
-    LoadFlags,
-    Loading,
-    ModelName,
-    Pooling,
-    Separator,
-    TextColumn,
-    TextFile,
-    TextPairColumn,
-)
-from filbert.cli.bulk import (
-    BulkFlags,
-    check_options,
-    is_stream,
-    with_int8_engine,
-    work_through,
-)
+from filbert.cli import arguments, bulk
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 
 
 def embed(
-    model: ModelName,
-    file: TextFile = "-",
+    model: arguments.ModelName,
+    file: arguments.TextFile = "-",
     /,
     *,
-    out: str,
-    pooling: Pooling = None,
+    out: arguments.File,
+    pooling: arguments.Pooling = None,
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
     normalize: Annotated[bool | None, Parameter(negative="--no-normalize")] = None,
     prompt: str | None = None,
     dimensions: int | None = None,
-    text_column: TextColumn = "text",
-    text_pair_column: TextPairColumn = None,
-    separator: Separator = None,
-    loading: Loading = None,
-    flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
+    text_column: arguments.TextColumn = "text",
+    text_pair_column: arguments.TextPairColumn = None,
+    separator: arguments.Separator = None,
+    loading: arguments.Loading = None,
+    flags: Annotated[bulk.BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn every text into a vector, in the order of the rows and in fixed memory.
 
@@ -66,12 +50,12 @@ def embed(
 
     kind = Path(out).suffix
     check_kind(Path(out), pooling)
-    if is_stream(out) and kind != ".jsonl":
+    if bulk.is_stream(out) and kind != ".jsonl":
         raise ConfigError(
             f"--out {out} is a stream, which takes .jsonl only, not {kind}. Name a file."
         )
-    flags = flags or BulkFlags()
-    check_options(file, out, flags)
+    flags = flags or bulk.BulkFlags()
+    bulk.check_options(file, out, flags, f"embed MODEL --out {out}")
     numbers = _numbers(layers)
 
     from filbert.inference.bulk import Job, Vectors
@@ -84,11 +68,11 @@ def embed(
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )
-    options = vars(loading or LoadFlags())
+    options = vars(loading or arguments.LoadFlags())
     if numbers == (-1,):
-        model, options = with_int8_engine(model, options, flags)
+        model, options = bulk.with_int8_engine(model, options, flags)
     job, rows = Job(model, options, make), partial(read_texts, file, names)
-    work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)
+    bulk.work_through(job, job.open(), rows, flags, verb="embed", source=file, out=out)
 
 
 def _numbers(layers: str) -> tuple[int, ...]:

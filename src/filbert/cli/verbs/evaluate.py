@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import (
-    STDIO,
-    TASKS,
-    AsJson,
-    LabelledFile,
-    LoadFlags,
-    Loading,
-    MaxLoss,
-    NullThreshold,
-)
+from filbert.cli import arguments
 from filbert.cli.output import print_json, print_table, warn_of_int8
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions, task_class
@@ -31,7 +22,11 @@ if TYPE_CHECKING:
 # Options of the task that also a model with a task of its own takes.
 _FOR_ALL_MODELS = ("positive", "repair_tags")
 _TaskOfPredictions = Annotated[
-    str | None, Parameter(help=f"with --predictions: task that they answer: {TASKS}")
+    str | None,
+    arguments.shown_as(
+        "TASK",
+        f"with --predictions, as the options of a task: what they answer: {arguments.TASKS}",
+    ),
 ]
 _SecondPrecision = Annotated[
     str | None,
@@ -43,24 +38,24 @@ def evaluate(
     model: str | None = None,
     /,
     *,
-    data: str,
+    data: arguments.File,
     task: _TaskOfPredictions = None,
-    predictions: str | None = None,
-    null_odds: str | None = None,
-    out: str | None = None,
-    options: LabelledFile = None,
-    json: AsJson = False,
-    null_threshold: NullThreshold = None,
+    predictions: arguments.OptionalFile = None,
+    null_odds: arguments.OptionalFile = None,
+    out: arguments.OptionalFolder = None,
+    options: arguments.LabelledFile = None,
+    json: arguments.AsJson = False,
+    null_threshold: arguments.NullThreshold = None,
     against: _SecondPrecision = None,
-    max_loss: MaxLoss = None,
-    loading: Loading = None,
+    max_loss: arguments.MaxLoss = None,
+    loading: arguments.Loading = None,
 ) -> None:
     """Measure a model on labelled rows or text, or score predictions of another program.
 
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id, several between commas as one; none with --predictions.
+        folder, built-in name or Hub id; several, between commas, answer as one.
     data:
         labelled rows; of a masked-LM model without a task, text.
     predictions:
@@ -86,8 +81,8 @@ def evaluate(
         metrics = _scored(str(task), data, str(predictions), flags, folder, null_odds, keep)
         _report(metrics, None, against, answers, as_json=json)
         return
-    load = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
-    if against is not None and (load["backend"] != "torch" or data == STDIO):
+    load = vars(loading or arguments.LoadFlags()) | {"null_threshold": null_threshold}
+    if against is not None and (load["backend"] != "torch" or data == arguments.STDIO):
         raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
     predictor, metrics = _measured(model, data, flags, load, folder, keep)
     loss = None
@@ -167,7 +162,8 @@ def _report(
 
     rows = []
     for name, value in metrics.items():
-        if isinstance(value, dict | list):
+        in_label_table = answers and against is None and name in ("macro_f1", "weighted_f1")
+        if isinstance(value, dict | list) or in_label_table:
             continue
         row = [name, f"{value:.4f}" if isinstance(value, float) else str(value)]
         if name in changes:
@@ -179,4 +175,4 @@ def _report(
         names = ", ".join(metrics["left_out"])
         print(f"not in the mean areas, because their rows have one class: {names}")
     for what in answers:
-        print_labels(metrics, *what)
+        print_labels(metrics, *what, with_means=against is None)

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import filbert
-from filbert.cli.arguments import (
-    STDIO,
-    AsJson,
-    Columns,
-    Device,
-    MaxLength,
-    ModelName,
-    OutPage,
-    TextColumn,
-    TextFile,
-    columns_of,
-    typed_text,
-)
+from filbert.cli import arguments
 from filbert.cli.output import check_page, print_json, print_table, write_page
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
@@ -36,18 +24,18 @@ LARGE = 10_000_000
 
 
 def inspect(
-    model: ModelName,
+    model: arguments.ModelName,
     text: str,
     text_b: str | None = None,
     /,
     *,
-    out: Annotated[str, Parameter(help="HTML file to write; - is stdout.")],
+    out: Annotated[str, arguments.shown_as("FILE", "HTML file to write; - is stdout.")],
     layer: int | None = None,
     head: int | None = None,
     and_model: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
     and_text: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
     max_length: int | None = None,
-    device: Device = None,
+    device: arguments.Device = None,
 ) -> None:
     """Show the attention of every head, as a page for the browser.
 
@@ -83,9 +71,9 @@ def inspect(
 def _items(text: str, text_b: str | None, others: Sequence[str] = ()) -> list[Any]:
     """Return the texts and pairs to inspect, one of which may come from stdin."""
     texts = [text, *others, *(() if text_b is None else (text_b,))]
-    if texts.count(STDIO) > 1:
+    if texts.count(arguments.STDIO) > 1:
         raise ConfigError("Only one of the texts can come from stdin.")
-    texts = [typed_text(one).strip() if one == STDIO else one for one in texts]
+    texts = [arguments.typed_text(one).strip() if one == arguments.STDIO else one for one in texts]
     return texts if text_b is None else [(texts[0], texts[-1]), *texts[1:-1]]
 
 
@@ -97,23 +85,20 @@ def _write(inspection: Inspection, out: str) -> None:
             print(f"{view.model} reads {cut}.", file=sys.stderr)
     write_page(out, lambda: inspection.html)
     if len(inspection.html) > LARGE:
-        print(
-            "The page is larger than 10 MB and slow to open. Show fewer texts or models at once, "
-            "or cut with --max-length.",
-            file=sys.stderr,
-        )
+        advice = "Show fewer texts or models at once, or cut with --max-length."
+        print(f"The page is larger than 10 MB and slow to open. {advice}", file=sys.stderr)
 
 
 def heads(
-    model: ModelName,
-    file: TextFile,
+    model: arguments.ModelName,
+    file: arguments.TextFile,
     /,
     *,
     limit: int = 200,
     max_length: int = 512,
-    text_column: TextColumn = "text",
-    json: AsJson = False,
-    device: Device = None,
+    text_column: arguments.TextColumn = "text",
+    json: arguments.AsJson = False,
+    device: arguments.Device = None,
 ) -> None:
     """Summarise every attention head: distance, entropy, and the share on special tokens.
 
@@ -153,18 +138,18 @@ def heads(
 
 
 def neighbours(
-    model: ModelName,
-    file: TextFile,
+    model: arguments.ModelName,
+    file: arguments.TextFile,
     /,
     *,
     word: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
     layer: Annotated[int, Parameter(allow_leading_hyphen=True)] = -1,
     limit: int = 100,
-    text_column: TextColumn = "text",
-    sense_column: str | None = None,
+    text_column: arguments.TextColumn = "text",
+    sense_column: Annotated[str | None, arguments.shown_as("NAME")] = None,
     max_length: int | None = None,
-    json: AsJson = False,
-    device: Device = None,
+    json: arguments.AsJson = False,
+    device: arguments.Device = None,
 ) -> None:
     """Compare the contextual vectors of one word in different sentences.
 
@@ -237,16 +222,16 @@ def _sentences(
 
 
 def layers(
-    model: ModelName,
+    model: arguments.ModelName,
     /,
     *,
-    task: str,
-    train: str,
-    dev: str,
-    columns: Columns = None,
-    max_length: MaxLength = None,
-    json: AsJson = False,
-    device: Device = None,
+    task: Annotated[str, arguments.shown_as("TASK")],
+    train: arguments.File,
+    dev: arguments.File,
+    columns: arguments.Columns = None,
+    max_length: arguments.MaxLength = None,
+    json: arguments.AsJson = False,
+    device: arguments.Device = None,
 ) -> None:
     """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
 
@@ -263,7 +248,9 @@ def layers(
     from filbert.inspect.layers import probe_layers
 
     predictor = Predictor.load(model, device=device, max_length=max_length)
-    scores = probe_layers(predictor, task, train=train, dev=dev, names=columns_of(columns))
+    scores = probe_layers(
+        predictor, task, train=train, dev=dev, names=arguments.columns_of(columns)
+    )
     if json:
         print_json(scores.to_dict())
         return
@@ -281,7 +268,7 @@ BAR_WIDTH = 20
 
 
 def explain(
-    model: ModelName,
+    model: arguments.ModelName,
     text: str,
     text_b: str | None = None,
     /,
@@ -291,9 +278,9 @@ def explain(
     word: str | None = None,
     steps: int | None = None,
     top: int = 10,
-    json: AsJson = False,
-    out: OutPage = None,
-    device: Device = None,
+    json: arguments.AsJson = False,
+    out: arguments.OutPage = None,
+    device: arguments.Device = None,
 ) -> None:
     """Show which words support a model's answer, and which oppose it.
 
@@ -348,14 +335,14 @@ def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int 
 
 def _print(explanation: Explanation, top: int) -> None:
     """Print the coloured texts, a table of the largest shares, and how to read them."""
-    from rich.console import Console
     from rich.text import Text
 
     from filbert.inspect.explain import CAVEATS
+    from filbert.train.log import console
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"Why {explanation.target.description}? ({explanation.method})")
-    for which, name in enumerate(explanation.target.names if console.color_system else ()):
+    stdout = console()
+    stdout.print(f"Why {explanation.target.description}? ({explanation.method})")
+    for which, name in enumerate(explanation.target.names if stdout.color_system else ()):
         line = Text(f"{name}: ")
         for text, word, share in explanation.segments(which):
             clean = "".join(c if c.isprintable() else " " for c in text)
@@ -364,14 +351,14 @@ def _print(explanation: Explanation, top: int) -> None:
             mixed = [round(255 - (255 - part) * strength * 0.75) for part in (red, green, blue)]
             style = f"black on rgb({mixed[0]},{mixed[1]},{mixed[2]})" if strength > 0.05 else ""
             line.append(clean, style if word is not None else "")
-        console.print(line)
+        stdout.print(line)
     ranked = explanation.ranked()
     for word, share in ranked[:top]:
         (red, green, blue), strength = explanation.colour(share)
         line = Text(f"{share:+.3f}  ")
         line.append("█" * round(strength * BAR_WIDTH), f"rgb({red},{green},{blue})")
         line.append(f" {printable(word.text)}")
-        console.print(line, soft_wrap=True)
+        stdout.print(line, soft_wrap=True)
     if len(ranked) > top:
-        console.print(f"and {len(ranked) - top} more words; see --top, --out or --json.")
-    console.print(f"{explanation.summary} {CAVEATS[explanation.method]}")
+        stdout.print(f"and {len(ranked) - top} more words; see --top, --out or --json.")
+    stdout.print(f"{explanation.summary} {CAVEATS[explanation.method]}")

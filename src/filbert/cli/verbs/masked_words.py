@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import (
-    STDIO,
-    AsJson,
-    LoadFlags,
-    Loading,
-    MaskedLM,
-    OutFile,
-    Separator,
-    TextColumn,
-    TextFile,
-)
-from filbert.cli.bulk import answer_texts
+from filbert.cli import arguments
+from filbert.cli.bulk import answer_texts, check_source
 from filbert.cli.output import check_lines_file, print_json, print_table, refuse_own_source
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
@@ -39,13 +29,13 @@ def fill(
     text: str | None = None,
     /,
     *,
-    file: Annotated[str | None, Parameter(name="--input")] = None,
+    file: Annotated[str | None, Parameter(name="--input"), arguments.shown_as("FILE")] = None,
     top: int = 5,
-    json: AsJson = False,
-    out: OutFile = None,
-    text_column: TextColumn = "text",
-    separator: Separator = None,
-    loading: Loading = None,
+    json: arguments.AsJson = False,
+    out: arguments.OutFile = None,
+    text_column: arguments.TextColumn = "text",
+    separator: arguments.Separator = None,
+    loading: arguments.Loading = None,
 ) -> None:
     """Predict the words in place of every [MASK].
 
@@ -62,7 +52,7 @@ def fill(
     """
     if file is None:
         model, text = (None, model) if text is None else (model, text)
-        text, file = (None, STDIO) if text == STDIO else (text, None)
+        text, file = (None, arguments.STDIO) if text == arguments.STDIO else (text, None)
     if (text is None) == (file is None):
         problem = "There is nothing to fill" if text is None else "A text and --input are given"
         raise ConfigError(f"{problem}. {_USAGE}")
@@ -75,7 +65,7 @@ def fill(
     from filbert.inference.predictor import Predictor
 
     check_lines_file(out)
-    predictor = Predictor.load(model or BUILT_IN, **vars(loading or LoadFlags()))
+    predictor = Predictor.load(model or BUILT_IN, **vars(loading or arguments.LoadFlags()))
     if text is not None:
         check_masked(text, predictor.tokenizer, "The text")
         (answer,) = fill_masks(predictor, [text], top=top)
@@ -122,16 +112,16 @@ def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> No
 
 
 def score(
-    model: MaskedLM,
-    file: TextFile = "-",
+    model: arguments.MaskedLM,
+    file: arguments.TextFile = "-",
     /,
     *,
-    out: OutFile = None,
-    json: AsJson = False,
+    out: arguments.OutFile = None,
+    json: arguments.AsJson = False,
     tokens: bool = False,
-    text_column: TextColumn = "text",
-    separator: Separator = None,
-    loading: Loading = None,
+    text_column: arguments.TextColumn = "text",
+    separator: arguments.Separator = None,
+    loading: arguments.Loading = None,
 ) -> None:
     """Compute how likely a model finds each text: every token is masked in turn and predicted.
 
@@ -143,8 +133,9 @@ def score(
         also print the score of every token.
     """
     refuse_own_source(file, out)
+    check_source(file, "score MODEL")
     check_lines_file(out)
-    if json and out == STDIO:
+    if json and out == arguments.STDIO:
         raise ConfigError("--json and --out - both go to stdout. Leave one out.")
 
     from filbert.data.texts import read_texts
@@ -152,7 +143,7 @@ def score(
     from filbert.inference.score import check_whole, perplexity, score_texts
 
     rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
-    predictor = Predictor.load(model, **vars(loading or LoadFlags()))
+    predictor = Predictor.load(model, **vars(loading or arguments.LoadFlags()))
     total = {"num_texts": 0, "num_scored": 0, "num_unknown": 0, "num_truncated": 0, "pll": 0.0}
     for answer in answer_texts(
         "score",

@@ -8,31 +8,27 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import (
-    AsJson,
-    Columns,
-    MaxLoss,
-    ModelName,
-    OutFolder,
-    Overwrite,
-    Pooling,
-    columns_of,
-)
+from filbert.cli import arguments
 from filbert.cli.output import cell, metric_lines, print_json, print_table
 from filbert.errors import printable
 
+_ONLY_IN_JSON = ("encoder_parameters", "problem_type", "config", "metrics", "tensors")
+
 
 def info(
-    model: ModelName,
+    model: arguments.ModelName,
     other: Annotated[
         str | None,
         Parameter(help="a second model: list what differs in sizes, task, data and weights."),
     ] = None,
     /,
     *,
-    json: AsJson = False,
+    json: arguments.AsJson = False,
 ) -> None:
-    """Describe a checkpoint and its training; of two, list the differences."""
+    """Describe a checkpoint and its training; of two, list the differences.
+
+    --json also has all settings, and of a TensorFlow checkpoint all tensors.
+    """
     from filbert.checkpoints.differences import differences
     from filbert.checkpoints.opening import find_model
     from filbert.inference.predictor import model_facts
@@ -45,24 +41,19 @@ def info(
     if json:
         print_json(facts)
         return
-    tensors = facts.pop("tensors", [])
-    metrics = facts.pop("metrics", None) or {}
+    config, tokenizer = facts["config"], facts["tokenizer"]
+    sizes = "{num_hidden_layers} layers, width {hidden_size}, {num_attention_heads} heads"
+    facts["parameters"] = f"{facts['parameters']:,} ({sizes.format(**config)})"
+    case = "lower case" if tokenizer["lowercase"] else "upper and lower case"
+    facts["tokenizer"] = f"{tokenizer['kind']}, {tokenizer['entries']:,} entries, {case}"
+    metrics = facts["metrics"] or {}
     facts |= {f"metrics on {name}": m | {"per_label": None} for name, m in metrics.items()}
-    rows = [(n.replace("_", " "), cell(v, 1000)) for n, v in facts.items() if v not in (None, [])]
+    rows = [
+        (name.replace("_", " "), cell(fact, 1000))
+        for name, fact in facts.items()
+        if fact not in (None, []) and name not in _ONLY_IN_JSON
+    ]
     print_table(("", ""), rows, texts=(0, 1))
-    if tensors:
-        print(f"{len(tensors)} tensors")
-        table = [
-            (
-                printable(row["name"], 200),
-                " x ".join(map(str, row["shape"])) or "scalar",
-                row["dtype"],
-                row["becomes"],
-            )
-            for row in tensors
-        ]
-        headings = ("tensor", "shape", "dtype", "becomes")
-        print_table(headings, table, texts=(0, 1, 2, 3), width_of_pipe=160)
 
 
 def print_differences(result: dict[str, Any]) -> None:
@@ -89,16 +80,16 @@ def print_differences(result: dict[str, Any]) -> None:
 
 def convert(
     source: str,
-    target: OutFolder,
+    target: arguments.OutFolder,
     /,
     *,
     to: str,
-    data: str | None = None,
-    max_loss: MaxLoss = None,
+    data: arguments.OptionalFile = None,
+    max_loss: arguments.MaxLoss = None,
     adapter: str | None = None,
-    columns: Columns = None,
-    overwrite: Overwrite = False,
-    json: AsJson = False,
+    columns: arguments.Columns = None,
+    overwrite: arguments.Overwrite = False,
+    json: arguments.AsJson = False,
 ) -> None:
     """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
 
@@ -127,7 +118,7 @@ def convert(
         max_loss=max_loss,
         adapter=adapter,
         overwrite=overwrite,
-        **vars(columns_of(columns)),
+        **vars(arguments.columns_of(columns)),
     )
     for note in facts["notes"]:
         print(note, file=sys.stderr)
@@ -158,18 +149,18 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def export(
-    model: ModelName,
+    model: arguments.ModelName,
     /,
     *,
-    out: OutFolder,
+    out: arguments.OutFolder,
     format: str,
     int8: bool = False,
-    pooling: Pooling = None,
-    data: str | None = None,
-    max_loss: MaxLoss = None,
-    columns: Columns = None,
-    overwrite: Overwrite = False,
-    json: AsJson = False,
+    pooling: arguments.Pooling = None,
+    data: arguments.OptionalFile = None,
+    max_loss: arguments.MaxLoss = None,
+    columns: arguments.Columns = None,
+    overwrite: arguments.Overwrite = False,
+    json: arguments.AsJson = False,
 ) -> None:
     """Write a model for other runtimes, after comparing what it computes with the original.
 
@@ -193,7 +184,7 @@ def export(
         data=data,
         max_loss=max_loss,
         overwrite=overwrite,
-        **vars(columns_of(columns)),
+        **vars(arguments.columns_of(columns)),
     )
     print_json(facts) if json else print("\n".join(_lines(out, facts)))
 
@@ -214,15 +205,15 @@ def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
 
 
 def shrink(
-    model: ModelName,
+    model: arguments.ModelName,
     /,
     *,
-    out: OutFolder,
+    out: arguments.OutFolder,
     keep_layers: str | None = None,
-    vocabulary_from: tuple[str, ...] = (),
-    columns: Columns = None,
-    overwrite: Overwrite = False,
-    json: AsJson = False,
+    vocabulary_from: Annotated[tuple[str, ...], arguments.shown_as("FILE...")] = (),
+    columns: arguments.Columns = None,
+    overwrite: arguments.Overwrite = False,
+    json: arguments.AsJson = False,
 ) -> None:
     """Make a model smaller without training, as a start for finetune or distill.
 
@@ -241,7 +232,7 @@ def shrink(
         keep_layers=keep_layers,
         vocabulary_from=vocabulary_from,
         overwrite=overwrite,
-        **vars(columns_of(columns)),
+        **vars(arguments.columns_of(columns)),
     )
     print_json(facts) if json else _print_steps(out, facts)
 
@@ -285,8 +276,6 @@ def push(
     dry_run:
         print the files without uploading them.
     """
-    from pathlib import Path
-
     from filbert.checkpoints import upload
 
     upload.check_repo(repo)

@@ -8,15 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import Columns, LoadFlags, Loading, NullThreshold, TextFile
-from filbert.cli.bulk import (
-    BulkFlags,
-    check_options,
-    is_regular,
-    is_stream,
-    with_int8_engine,
-    work_through,
-)
+from filbert.cli import arguments, bulk
 from filbert.errors import ConfigError
 from filbert.inference.answer_file import TABLES
 
@@ -29,17 +21,17 @@ def predict(
             "answer with the mean of their probabilities, or of start and end scores."
         ),
     ],
-    file: TextFile = "-",
+    file: arguments.TextFile = "-",
     /,
     *,
-    out: str | None = None,
+    out: arguments.OptionalFile = None,
     keep_columns: str | None = None,
-    null_threshold: NullThreshold = None,
-    columns: Columns = None,
-    loading: Loading = None,
-    flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
+    null_threshold: arguments.NullThreshold = None,
+    columns: arguments.Columns = None,
+    loading: arguments.Loading = None,
+    flags: Annotated[bulk.BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
-    """Answer every row, in order.
+    """Answer every row of a file with a fine-tuned model, in order.
 
     Parameters
     ----------
@@ -48,17 +40,16 @@ def predict(
     keep_columns:
         columns of the file, between commas, that are copied into the answers, such as id,text.
     """
-    from filbert.cli.arguments import columns_of
     from filbert.cli.output import check_lines_file, warn_of_int8
     from filbert.train.options import names_of
 
-    flags, kind = flags or BulkFlags(), Path(out or "").suffix.lower()
+    flags, kind = flags or bulk.BulkFlags(), Path(out or "").suffix.lower()
     keep = names_of(keep_columns or ())
-    check_options(file, out, flags)
+    bulk.check_options(file, out, flags, "predict MODEL")
     check_lines_file(out, TABLES)
-    if kind in TABLES and is_stream(out):
+    if kind in TABLES and bulk.is_stream(out):
         raise ConfigError(f"--out {out} is a stream, which holds JSON Lines. Name a file.")
-    if keep and not is_regular(file):
+    if keep and not bulk.is_regular(file):
         raise ConfigError(
             "--keep-columns reads the rows twice, which a stream cannot. Give a file."
         )
@@ -67,11 +58,11 @@ def predict(
     from filbert.inference.predictor import Predictor
     from filbert.inference.stored_task import columns_of_training
 
-    options = vars(loading or LoadFlags()) | {"null_threshold": null_threshold}
-    model, options = with_int8_engine(model, options, flags)
+    options = vars(loading or arguments.LoadFlags()) | {"null_threshold": null_threshold}
+    model, options = bulk.with_int8_engine(model, options, flags)
     predictor = Predictor.load(model, packed=True, **options)
     warn_of_int8(predictor)
-    names = columns_of_training(predictor.checkpoint, file, columns_of(columns))
+    names = columns_of_training(predictor.checkpoint, file, arguments.columns_of(columns))
     rows = partial(task_rows, predictor.known_task(), file, names, keep)
     job = Job(model, options, partial(Answers, kind=kind))
-    work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)
+    bulk.work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from filbert.cli.arguments import ModelName
+from filbert.cli.arguments import Folder, ModelName
 from filbert.cli.output import print_run
+from filbert.errors import ConfigError
 
 
 def quickstart(
@@ -14,7 +15,7 @@ def quickstart(
     toxic: bool = False,
     search: bool = False,
     question: str | None = None,
-    out: str = "runs/quickstart",
+    out: Folder = "runs/quickstart",
     model: ModelName = "minilm",
     seed: int = 42,
     steps: int | None = None,
@@ -38,12 +39,10 @@ def quickstart(
     seed:
         random seed for the new head, shuffling and dropout.
     steps:
-        stop after this many optimiser steps, for a test.
+        stop after this many optimizer steps, for a test.
     overwrite:
         replace an earlier run in --out.
     """
-    from filbert.errors import ConfigError
-
     if search:
         _search(model, question)
     elif question is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import (
-    AsJson,
-    ModelName,
-    OutFolder,
-    Separator,
-    TextColumn,
-    TextFile,
-    TextPairColumn,
-)
+from filbert.cli import arguments
 from filbert.cli.output import cell, print_json, print_table, progress_printer
 from filbert.data.columns import ColumnNames
 from filbert.data.shards import CorpusOptions
@@ -31,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def tokenize(
-    model: ModelName,
-    file: TextFile = "-",
+    model: arguments.ModelName,
+    file: arguments.TextFile = "-",
     /,
     *,
-    text_column: TextColumn = "text",
-    text_pair_column: TextPairColumn = None,
-    separator: Separator = None,
+    text_column: arguments.TextColumn = "text",
+    text_pair_column: arguments.TextPairColumn = None,
+    separator: arguments.Separator = None,
     max_length: Annotated[
         int | None, Parameter(help="truncate texts to this many tokens; by default never.")
     ] = None,
@@ -62,14 +53,14 @@ def vocab(
     corpus: tuple[str, ...],
     /,
     *,
-    out: OutFolder,
+    out: arguments.OutFolder,
     kind: Literal["wordpiece", "bytebpe", "unigram", "symbols"],
     size: int,
     cased: bool = False,
     min_count: int = 2,
-    text_column: TextColumn = "text",
+    text_column: arguments.TextColumn = "text",
     overwrite: bool = False,
-    json: AsJson = False,
+    json: arguments.AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and measure how well it fits.
 
@@ -90,6 +81,7 @@ def vocab(
         replace an existing vocabulary.
     """
     from filbert import api
+    from filbert.train.log import STYLES, print_line
 
     report = api.vocab(
         corpus,
@@ -103,7 +95,7 @@ def vocab(
         progress=_progress(),
     )
     for line in _warnings(report):
-        print(line, file=sys.stderr)
+        print_line(line, STYLES["warning"])
     if json:
         print_json(report)
         return
@@ -155,12 +147,12 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
 
 def corpus(
     *corpus: str,
-    tokenizer: str,
-    out: Path,
+    tokenizer: Annotated[str, arguments.shown_as("MODEL")],
+    out: Annotated[Path, arguments.shown_as("FOLDER")],
     workers: int | None = None,
     options: Annotated[CorpusOptions | None, Parameter(name="*")] = None,
     overwrite: bool = False,
-    json: AsJson = False,
+    json: arguments.AsJson = False,
 ) -> None:
     """Turn text into token shards for pre-training; after a kill the same command continues.
 
@@ -226,10 +218,8 @@ def _corpus_progress(paths: Sequence[str]) -> Iterator[Callable[[int, int, float
 
         def on_progress(num_bytes: int, num_tokens: int, seconds: float) -> None:
             size = num_bytes / 1e6
-            line = (
-                f"{size:,.0f} MB, {num_tokens / 1e6:,.1f} M tokens, "
-                f"{size / max(seconds, 1e-9):,.2f} MB/s"
-            )
+            speed = size / max(seconds, 1e-9)
+            line = f"{size:,.0f} MB, {num_tokens / 1e6:,.1f} M tokens, {speed:,.2f} MB/s"
             bar.update(task, completed=num_bytes, seen=line)
             show(line)
 

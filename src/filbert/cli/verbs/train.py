@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import AsJson, flags_of
+from filbert.cli.arguments import AsJson, OptionalFolder, flags_of
 from filbert.cli.output import NOTHING, cell, print_json, print_places, print_run, print_table
 from filbert.errors import printable
 from filbert.train.distill_options import DistillOptions
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     DistillFlags = Any
 else:
     FinetuneFlags = flags_of(FinetuneOptions, required=("out",))
-    PretrainFlags = flags_of(PretrainOptions)
-    DistillFlags = flags_of(DistillOptions, required=("out",))
+    PretrainFlags = flags_of(PretrainOptions, hidden=("seeds", "metric", "patience", "baseline"))
+    DistillFlags = flags_of(DistillOptions, required=("out",), hidden=("seeds", "baseline"))
 
 
 def finetune(
@@ -121,7 +121,7 @@ def replay(
     model: str,
     /,
     *,
-    out: str | None = None,
+    out: OptionalFolder = None,
     tolerance: float | None = None,
     overwrite: bool = False,
     device: Annotated[
@@ -147,6 +147,7 @@ def replay(
     """
     from rich.text import Text
 
+    from filbert.train.log import console
     from filbert.train.replay import replay as run_again
 
     result = run_again(model, out=out, tolerance=tolerance, overwrite=overwrite, device=device)
@@ -170,6 +171,7 @@ def replay(
     near, tolerance = sum(map(result.is_near, result.metrics)), result.tolerance
     within = f"differ by at most {tolerance:g}" if tolerance else "are equal"
     print(f"metrics: {near} of {len(rows)} {within}" if rows else "metrics: none were measured")
-    print(f"result:  {'the same' if result.is_same else 'NOT THE SAME'}")
+    same, style = ("the same", "green") if result.is_same else ("NOT THE SAME", "bold red")
+    console().print(f"result:  {same}", style=style)
     print(f"run:     {result.out}")
     return 0 if result.is_same else 1
