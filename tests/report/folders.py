@@ -212,7 +212,7 @@ def with_seeds(run: dict, values: dict[str, list[float]]) -> dict:
         "best": best,
         "metric": metric,
         "best_value": max(values[metric]),
-        "figures": {
+        "metrics": {
             "dev": {
                 key: {
                     "mean": float(np.mean(own)),

@@ -127,7 +127,7 @@ def write_study(
             "near_duplicates": {"dev_like_train": 12, "test_like_train": 3},
         },
         "options": {"split": [0.7, 0.15, 0.15], "seed": 0, "seeds": seeds},
-        "machine": {"device": "cpu", "processor": "some processor", "python": "3.11.2"},
+        "machine": {"device": "cpu", "cpu": "some CPU", "python": "3.11.2"},
         "contestants": entries,
         **judged,
     }

@@ -131,10 +131,10 @@ def test_several_seeds_are_reported_with_mean_deviation_and_the_best(tiny_model,
     facts = run(tiny_model, films, tmp_path / "x", seeds=3, epochs=1).facts
     seeds = facts["seeds"]
     assert sorted(seeds["runs"]) == ["42", "43", "44"]
-    values = seeds["figures"]["dev"]["roc_auc"]["values"]
+    values = seeds["metrics"]["dev"]["roc_auc"]["values"]
     by_hand = torch.tensor(values, dtype=torch.float64)
-    assert seeds["figures"]["dev"]["roc_auc"]["mean"] == pytest.approx(float(by_hand.mean()))
-    assert seeds["figures"]["dev"]["roc_auc"]["deviation"] == pytest.approx(float(by_hand.std()))
+    assert seeds["metrics"]["dev"]["roc_auc"]["mean"] == pytest.approx(float(by_hand.mean()))
+    assert seeds["metrics"]["dev"]["roc_auc"]["deviation"] == pytest.approx(float(by_hand.std()))
     best = max(seeds["runs"], key=lambda n: seeds["runs"][n]["best"]["value"])
     assert seeds["best"] == best
     chosen, kept = (
@@ -165,10 +165,10 @@ def test_a_seed_that_fails_is_named_and_the_others_count(
     words += ["--train", films / "train.csv", "--dev", films / "dev.csv", "--steps", 2, "--json"]
     assert cli([str(word) for word in [*words, "--out", tmp_path / "x"]]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["dev"]["roc_auc"] == told["seeds"]["figures"]["dev"]["roc_auc"]["mean"]
+    assert told["dev"]["roc_auc"] == told["seeds"]["metrics"]["dev"]["roc_auc"]["mean"]
     assert told["seeds"]["failed"] == {"43": str(error)}
     assert list(told["seeds"]["runs"]) == ["42"]
-    assert told["seeds"]["figures"]["dev"]["roc_auc"]["deviation"] is None, (
+    assert told["seeds"]["metrics"]["dev"]["roc_auc"]["deviation"] is None, (
         "of one run there is none"
     )
     assert "deviation" not in " ".join(seeds.spread_lines(told["seeds"]))

@@ -284,8 +284,6 @@ def run(arguments: Sequence[str]) -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = f" while writing {error.filename}" if error.filename else ""
             return _fail(f"The disk is full{where}. Free some space and try again.", EXIT_INPUT)
-        if error.errno == errno.EFBIG:
-            return _fail("A file would be larger than `ulimit -f` allows. Raise it.", EXIT_INPUT)
         if error.errno in _CLOSED and error.filename:
             why = f"{printable(str(error.filename), 200)}: {error.strerror}"
             return _fail(f"{why}. Name another file or folder, or change this one.", EXIT_INPUT)

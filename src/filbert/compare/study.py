@@ -408,7 +408,7 @@ def _machine() -> dict[str, Any]:
     cpu = device_name(torch.device("cpu"))
     return {
         "device": device_name(torch.device("cuda")) if torch.cuda.is_available() else cpu,
-        "processor": cpu,
+        "cpu": cpu,
         "threads": torch.get_num_threads(),
         "platform": platform.platform(terse=True),
         "versions": versions() | {"scikit-learn": version("scikit-learn")},

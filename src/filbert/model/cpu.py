@@ -145,7 +145,7 @@ Trial = tuple[dict[str, dict[str, float]], str]
 def trial(name: str, products_of: Callable[[Tensor, nn.Linear], Products]) -> Trial:
     """Measure products in the shapes of `TRIALS`, once on each machine; takes 0.1 s.
 
-    They take turns on one thread, and the best processor times count, to which other programs add
+    They take turns on one thread, and the best CPU times count, to which other programs add
     nothing: trials on a busy machine agree within 5 %, by the clock they differ by up to 4 times.
     Ratios of times are the same with 512 rows, so a batch has 128 here (docs/log.md).
     """
@@ -166,10 +166,8 @@ def trial(name: str, products_of: Callable[[Tensor, nn.Linear], Products]) -> Tr
         return seconds
 
     machine = {name: os.environ.get(name) for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")}
-    processor = str(getattr(torch.cpu, "get_capabilities", platform.processor)())
-    return measured_once(
-        name, machine | {"processor": processor, "torch": torch.__version__}, measure
-    )
+    cpu = str(getattr(torch.cpu, "get_capabilities", platform.processor)())
+    return measured_once(name, machine | {"cpu": cpu, "torch": torch.__version__}, measure)
 
 
 @cache

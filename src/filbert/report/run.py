@@ -132,7 +132,7 @@ def headline(run: dict[str, Any]) -> str:
     difference = difference_words(run, key)
     text = f"{text}: {difference}." if difference else f"{text}."
     spread = run.get("seeds") or {}
-    dev = ((spread.get("figures") or {}).get("dev") or {}).get(spread.get("metric"))
+    dev = ((spread.get("metrics") or {}).get("dev") or {}).get(spread.get("metric"))
     if len(spread.get("runs") or ()) < 2 or not dev:
         return text
     return (
@@ -220,7 +220,7 @@ def seeds(folder: RunFolder) -> Section | None:
         return None
     best, tables = str(spread["best"]), []
     for split in reversed(SPLITS):
-        known = (spread.get("figures") or {}).get(split) or {}
+        known = (spread.get("metrics") or {}).get(split) or {}
         order = dict.fromkeys([str(spread.get("metric")), *dict(headline_metrics(folder.run))])
         keys = [key for key in order if key in known]
         rows: list[list[object]] = [

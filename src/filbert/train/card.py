@@ -170,5 +170,5 @@ def _fitted(task: Mapping[str, Any]) -> list[str]:
 
 def _seeds(seeds: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return count, metric, mean and deviation over several seeds, if the metric is defined."""
-    summary = ((seeds.get("figures") or {}).get("dev") or {}).get(seeds.get("metric"))
+    summary = ((seeds.get("metrics") or {}).get("dev") or {}).get(seeds.get("metric"))
     return summary and {**summary, "count": len(seeds["runs"]), "metric": seeds["metric"]}

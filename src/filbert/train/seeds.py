@@ -138,7 +138,7 @@ def _of_seeds(runs: Runs, best: str) -> dict[str, Any]:
         "best": best,
         "metric": chosen["metric"],
         "best_value": runs[best]["metrics"]["dev"].get(chosen["metric"], chosen["value"]),
-        "figures": {n: _summaries([run["metrics"][n] for run in runs.values()]) for n in splits},
+        "metrics": {n: _summaries([run["metrics"][n] for run in runs.values()]) for n in splits},
     }
 
 
@@ -169,7 +169,7 @@ def _summary(values: Sequence[Any]) -> dict[str, Any]:
 
 def spread_lines(seeds: dict[str, Any]) -> list[str]:
     """Describe mean, deviation and best of the metric that chose, for the user."""
-    summary = seeds["figures"]["dev"].get(seeds["metric"])
+    summary = seeds["metrics"]["dev"].get(seeds["metric"])
     about = "not defined for every seed"
     if summary is not None:
         deviation = summary["deviation"]

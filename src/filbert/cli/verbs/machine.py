@@ -56,7 +56,7 @@ def _facts() -> dict[str, Any]:
         "system": platform.platform(),
         "packages": {name: _version(name) or "not installed" for name in PACKAGES},
         "extras": {name: v for name in EXTRAS if (v := _version(name))} or "none",
-        "processor": device_name(cpu),
+        "cpu": device_name(cpu),
         "cores": available_cores(),
         "torch_threads": torch.get_num_threads(),
         "vector_units": torch.backends.cpu.get_cpu_capability(),
