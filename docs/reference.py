@@ -262,11 +262,11 @@ def recipes_page() -> str:
         "the path of the copy instead."
     ]
     for verb, path in ((v, p) for v in ("pretrain", "distill", "compare") for p in built_in(v)):
-        said = key_helps(verb)
+        helps = key_helps(verb)
         text = path.read_text(encoding="utf-8")
         # A key that no option explains is a mistake, and stops the building.
         rows = [
-            (f"`{key}`", f"`{value}`", _cell(said[key]))
+            (f"`{key}`", f"`{value}`", _cell(helps[key]))
             for key, value in _options_of(read_recipe(path), verb).items()
             if key != "contestants"
         ]

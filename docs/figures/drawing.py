@@ -1,4 +1,4 @@
-"""What all figures share: the model, the sentence, the look."""
+"""What all figures have in common: the model, the sentence, the look."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 7.2  # inches, as wide as a page of GitHub shows an image
 
 SENTENCE = "The cat sat by the fire because it was cold."
 
-# From white to the house's blue, and from its vermillion over white to its blue.
+# From white to filbert's blue, and from its vermillion over white to its blue.
 # Okabe and Ito 2008: distinguishable by colour-blind readers, and in grey by lightness.
 BLUE, VERMILLION, GREEN, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9"
 AMOUNT = LinearSegmentedColormap.from_list("amount", ["#FFFFFF", "#9CC9E6", BLUE, "#00334F"])

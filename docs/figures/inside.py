@@ -71,7 +71,7 @@ def embeddings() -> Drawn:
 
 
 def positions() -> Drawn:
-    """How alike the rows of the position table are."""
+    """The similarity of the rows of the position table."""
     table = mini().model.encoder.embeddings.position.weight.detach()[:128]
     unit = torch.nn.functional.normalize(table, dim=1)
     cosines = (unit @ unit.T).numpy()

@@ -2,8 +2,8 @@
 
 `python docs/figures/make.py [NAME ...]` draws those that are named, or all.
 
-Writes NAME.png beside this file, and to facts.json the numbers that the page quotes. Everything but
-"finetuning" (two minutes) takes seconds; nothing is fetched.
+Writes NAME.png next to this file, and to facts.json the numbers that the page quotes. Everything
+but "finetuning" (two minutes) takes seconds; nothing is fetched.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "annotated-bert.md"
 
 _QUOTE = re.compile(
-    r"\[`(?P<name>[^`]+)`, lines? (?P<told>[\d-]+)\]"
+    r"\[`(?P<name>[^`]+)`, lines? (?P<lines>[\d-]+)\]"
     r"\(\.\./(?P<path>[^)#]+)#(?P<anchor>[\w-]+)\)\n\n"
     r"```(?:python|toml)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -48,7 +48,7 @@ def quotes(page: str) -> list[Quote]:
     """All quotes of a page, in order."""
     found = []
     for match in _QUOTE.finditer(page):
-        numbers = [int(number) for number in match["told"].split("-")]
+        numbers = [int(number) for number in match["lines"].split("-")]
         lines = (numbers[0], numbers[-1])
         if match["anchor"] != _anchor(lines):
             lines = (0, 0)
@@ -69,8 +69,8 @@ def places(quote: Quote, root: Path = ROOT) -> list[tuple[int, int]]:
     ]
 
 
-def mended(page: str, root: Path = ROOT) -> tuple[str, list[str]]:
-    """The page with true line numbers, and a sentence for every quote that cannot be mended."""
+def updated(page: str, root: Path = ROOT) -> tuple[str, list[str]]:
+    """The page with true line numbers, and a sentence for every quote that cannot be updated."""
     problems = []
     for quote in reversed(quotes(page)):
         there = places(quote, root)
@@ -91,18 +91,18 @@ def _anchor(lines: tuple[int, int]) -> str:
 
 def _link(quote: Quote, lines: tuple[int, int]) -> str:
     first, last = lines
-    told = f"line {first}" if first == last else f"lines {first}-{last}"
-    return f"[`{quote.name}`, {told}](../{quote.path}#{_anchor(lines)})"
+    where = f"line {first}" if first == last else f"lines {first}-{last}"
+    return f"[`{quote.name}`, {where}](../{quote.path}#{_anchor(lines)})"
 
 
 def main() -> None:
-    """Mend the page."""
+    """Update the page."""
     page = PAGE.read_text(encoding="utf-8")
-    new, problems = mended(page)
+    new, problems = updated(page)
     PAGE.write_text(new, encoding="utf-8")
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"{len(quotes(new))} quotes, {'mended' if new != page else 'all where the links say'}")
+    print(f"{len(quotes(new))} quotes, {'updated' if new != page else 'all where the links say'}")
     sys.exit(bool(problems))
 
 

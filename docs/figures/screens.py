@@ -2,7 +2,7 @@
 
 `python docs/figures/screens.py --data DATA [NAME ...]` runs the commands of PAGES in runs/gallery,
 ten minutes on a CPU, and keeps a run that is there already. It writes NAME.html and NAME.webp to
-docs/gallery, and report.png and page.png beside this file. DATA is the folder of public data sets.
+docs/gallery, and report.png and page.png next to this file. DATA is the folder of public data sets.
 
 Needs the extras `dev` and `serve`, and a `chromium` on the path.
 """
