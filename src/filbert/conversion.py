@@ -95,7 +95,8 @@ def _check_options(
     to: str, *, data: str | None, max_loss: float | None, adapter: str | None
 ) -> None:
     if to not in FORMATS:
-        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
+        other = " ONNX is written by filbert export --format onnx." if to == "onnx" else ""
+        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.{other}")
     is_int8 = to in ("int8", "static-int8")
     if not is_int8 and (data is not None or max_loss is not None):
         raise ConfigError(

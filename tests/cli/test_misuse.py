@@ -69,6 +69,7 @@ PLACES = (
     (RUN + "rows.csv", "rows.csv", "--out"),
     ("predict FILM rows.csv --out rows.csv", "rows.csv"),
     ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
+    ("convert TINY new --to onnx", "static-int8", "filbert export --format onnx"),
     ("predict FILM rows.csv --out a.txt", "a.txt", "ends in .jsonl or .csv or .parquet"),
     ("score MASKED rows.csv --out a.jsonl.gz", ".gz is no ending of JSON Lines"),
     (

@@ -26,7 +26,7 @@ _NPY_HEADER = 128
 def check_kind(out: Path, pooling: str | None) -> None:
     """Refuse a suffix that is not supported, before any work is done."""
     if out.suffix not in KINDS:
-        raise ConfigError(f"--out {out}: the suffix must be one of {', '.join(KINDS)}.")
+        raise ConfigError(f"--out {out}: the ending must be one of {', '.join(KINDS)}.")
     if out.suffix == ".npy" and pooling == "none":
         raise ConfigError(
             "--pooling none gives a matrix per text, which a .npy file cannot hold; "
