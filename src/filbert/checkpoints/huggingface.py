@@ -583,18 +583,14 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
     Raises:
         FormatError: A file is not the one that is listed.
     """
-    listed = filbert.get("files", {})
     for path in paths:
-        entry = (
-            listed.get(path.relative_to(folder).as_posix(), {})
-            if isinstance(listed, dict)
-            else None
-        )
-        expected = entry.get("sha256") if isinstance(entry, dict) else None
-        if not isinstance(entry, dict) or not isinstance(expected, str | None):
+        try:
+            entry = filbert.get("files", {}).get(path.relative_to(folder).as_posix(), {})
+            expected = entry.get("sha256")
+        except AttributeError as error:
             raise FormatError(
                 f"{folder / 'filbert.json'}: files does not list a sha256 for {path.name}."
-            )
+            ) from error
         if expected is not None and sha256_of(path) != expected:
             raise FormatError(
                 f"{path} is damaged or was changed: its sha256 is not the one in filbert.json. "
