@@ -288,6 +288,8 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+# The value of --threads, for the processes that a command starts.
+THREADS_VARIABLE = "FILBERT_THREADS"
 
 
 def cpu_quota() -> int | None:

@@ -196,6 +196,21 @@ def test_doctor_says_what_is_fast_here(call):
     assert call("doctor").status == 0
 
 
+def test_threads_are_set_for_any_command_and_below_one_refused(call):
+    for words, threads in ((["--threads", "1"], 1), (["--threads=2"], 2)):
+        command = [sys.executable, "-m", "filbert", "doctor", "--json", *words]
+        assert json.loads(subprocess.check_output(command))["torch_threads"] == threads
+    for value in ("0", "1.5", "two"):
+        done = call("doctor", "--threads", value)
+        assert (done.status, "it must be a whole number" in done.err) == (2, True)
+    assert "Did you mean --threads?" in call("doctor", "--thread=2").err
+    code = "import torch\nfrom filbert.serve.app import *\nload_app({}, Settings(workers=2), 0)"
+    command = [sys.executable, "-c", code + "\nprint(torch.get_num_threads())"]
+    for env, threads in (({"FILBERT_THREADS": "2"}, b"2\n"), ({}, b"1\n")):  # all, a share
+        env = os.environ | {"OMP_NUM_THREADS": "2"} | env
+        assert subprocess.check_output(command, env=env) == threads
+
+
 def test_torch_has_as_many_threads_as_the_quota_of_a_container_has_cores(tmp_path):
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     code = f"""

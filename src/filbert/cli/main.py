@@ -28,7 +28,7 @@ from filbert.cli.arguments import (
     undisguised,
 )
 from filbert.errors import ConfigError, FilbertError, on_terminal, printable
-from filbert.files import available_cores, cpu_quota
+from filbert.files import THREADS_VARIABLE, available_cores, cpu_quota
 from filbert.train.options import keys_of_tables
 
 EXIT_INPUT = 2
@@ -73,6 +73,7 @@ VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 _SUBCOMMANDS = Group("Subcommands", sort_key=len(GROUPS))
+_EVERY = Group("Every command", sort_key=len(GROUPS) + 1)
 
 # Their --out may be -; other verbs write a folder, or several files.
 TO_STDOUT = ("predict", "embed", "fill", "score", "inspect", "explain")
@@ -165,11 +166,8 @@ def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[st
 @app.meta.default
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    recipe: Annotated[
-        Path | None,
-        shown_as("FILE"),
-        Parameter(group=Group("Every command", sort_key=len(GROUPS) + 1)),
-    ] = None,
+    recipe: Annotated[Path | None, shown_as("FILE"), Parameter(group=_EVERY)] = None,
+    threads: Annotated[int | None, Parameter(group=_EVERY)] = None,
 ) -> int | None:
     """Run one verb.
 
@@ -177,7 +175,11 @@ def launch(
     ----------
     recipe:
         TOML file with the options of the command; flags take precedence.
+    threads:
+        CPU threads, with serve --workers of each process; by default one per core.
     """
+    if threads is not None:
+        _use_threads(threads)
     if tokens[:1] and tokens[0] in RECIPE_VERBS and recipe is None and len(tokens) > 1:
         from filbert.recipes import recipe_path
 
@@ -216,6 +218,16 @@ def launch(
     if known and tokens[0] not in TO_STDOUT:
         refuse_stdout(bound.arguments)
     return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+
+
+def _use_threads(count: int) -> None:
+    """Let this process, and those that it starts, compute with `count` threads."""
+    refuse_fractions(app.meta, flags_with_values(_words))
+    if count < 1:
+        raise ConfigError(f"--threads is {count}; it must be a whole number above zero.")
+    os.environ["OMP_NUM_THREADS"] = os.environ[THREADS_VARIABLE] = str(count)
+    if "torch" in sys.modules:  # which has read the variable
+        sys.modules["torch"].set_num_threads(count)
 
 
 def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from filbert.errors import did_you_mean, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
+# Options of `filbert` itself, which every verb has.
+_OF_ALL = ("--recipe", "--threads")
 # Names of options in other programs, and ours, where the nearest of ours is another or none.
 _ELSEWHERE = {
     "adam-epsilon": "eps",
@@ -86,7 +88,7 @@ def _unknown_option(error: UnknownOptionError) -> str:
         near = _nearest(table, known)
         hint = f"Did you mean {near.removeprefix('--').replace('-', '_')}?" if near else _see(error)
         return f"{error.token.source}: there is no option {table!r}. {hint}"
-    near = _nearest(asked, known)
+    near = _nearest(asked, [*known, *_OF_ALL])
     if " " in asked.strip():
         return (
             f"{printable(asked, 60)!r} begins like an option. Give a text that begins with - last, "
@@ -113,7 +115,7 @@ def _misspelt_flag(error: MissingArgumentError) -> str:
     if error.app is None:
         return ""
     collection = error.app.assemble_argument_collection()
-    known = [name for argument in collection for name in argument.names]
+    known = [*_OF_ALL, *(name for argument in collection for name in argument.names)]
     for token in error.unused_tokens or ():
         flag = token.split("=")[0]
         near = _nearest(flag, known) if flag.startswith("--") else None

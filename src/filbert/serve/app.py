@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from filbert.errors import ConfigError, FilbertError, FormatError
+from filbert.files import THREADS_VARIABLE
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.serve.engine import Engine, Engines
@@ -119,7 +120,8 @@ def load_app(
     Raises:
         InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
     """
-    torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
+    if THREADS_VARIABLE not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
     metrics, engines = Metrics(), Engines()
     for name, model in models.items():
         loading = model_settings.loading

@@ -84,7 +84,6 @@ def bench(
     *,
     model: ModelName = "filbert-mini",
     seconds: float = 10.0,
-    threads: int | None = None,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
@@ -99,12 +98,10 @@ def bench(
         tokenize, encode (vectors of texts) or latency (one text at a time); by default all three.
     seconds:
         approximate time of each table, without loading the model.
-    threads:
-        CPU threads; by default one per core.
     """
     from filbert.bench import TABLES, measure
 
-    measured = measure(model, what, seconds=seconds, threads=threads, device=device)
+    measured = measure(model, what, seconds=seconds, device=device)
     if json:
         print_json(measured)
         return
