@@ -65,7 +65,7 @@ def answer_filbert(model: str, train: Rows, texts: list[str], seed: int) -> list
 
     with tempfile.TemporaryDirectory() as place:
         run = filbert.finetune(
-            task="classification", model=model, data=train, out=f"{place}/run", seed=seed
+            task="classification", model=model, train=train, out=f"{place}/run", seed=seed
         )
         return [answer["label"] for answer in run.model.predict(texts)]
 

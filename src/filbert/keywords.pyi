@@ -91,6 +91,7 @@ class FinetuneKeywords(TypedDict, total=False):
     tensorboard: bool
     license: str | None
     language: str | None
+    contrast: float | None
     text: str
     label: str | None
 

@@ -1,4 +1,4 @@
-"""Losses of sentence vectors, over the two texts of each row.
+"""Losses of sentence vectors: over the two texts of each row, or over texts with labels.
 
 R rows with two texts, N other rows, S sequences, H width of a vector.
 """
@@ -38,6 +38,26 @@ def contrastive_loss(vectors: Tensor, ids: Tensor, scale: float) -> Tensor:
     logits = scale * (texts @ pairs.T)
     logits = logits.masked_fill(share_a_text(ids, ids) & ~own, -math.inf)
     return F.cross_entropy(logits, torch.arange(len(ids), device=ids.device), reduction="sum")
+
+
+def label_contrast(vectors: Tensor, labels: Tensor, temperature: float = 0.1) -> Tensor:
+    """Sum over texts of the mean cross-entropy of the other texts with its label.
+
+    The logits of a text are its cosines with all others, divided by the temperature. A text whose
+    label no other one has adds nothing.
+
+    Args:
+        vectors: float32 (S, H).
+        labels: int64 (S,).
+
+    Source: Khosla et al. 2020, equation 2.
+    """
+    vectors = F.normalize(vectors, dim=-1)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    same = (labels[:, None] == labels) & ~itself
+    logits = (vectors @ vectors.T / temperature).masked_fill(itself, -math.inf)
+    scores = logits.log_softmax(-1).masked_fill(~same, 0.0).sum(1)
+    return -(scores / same.sum(1).clamp(min=1)).sum()
 
 
 def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:

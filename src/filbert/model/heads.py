@@ -170,17 +170,26 @@ class _TaskHead(Head):
 
 
 class SequenceHead(_TaskHead):
-    """C scores per sequence, from the pooled vector. Devlin et al. 2019, section 4.1."""
+    """C scores per sequence, from the pooled vector. Devlin et al. 2019, section 4.1.
+
+    Attributes:
+        gives_vectors: Whether `forward` in training returns the vectors (S, H), too.
+    """
 
     reads_pooled = True
     reads_tokens = False
+    gives_vectors = False
 
     def __init__(self, config: EncoderConfig, num_outputs: int) -> None:
         super().__init__(config, num_outputs, bias=config.head_transform.out_bias)
 
-    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
+    def forward(
+        self, features: HeadInput, at: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute logits (S, C)."""
-        return dense(self.drop(self.transformed(features.pooled())), self.out)
+        vectors = self.transformed(features.pooled())
+        logits = dense(self.drop(vectors), self.out)
+        return (logits, vectors) if self.gives_vectors and self.training else logits
 
 
 class TokenHead(_TaskHead):

@@ -20,8 +20,11 @@ _TRAINED_TIMES_WIDTH, _FROZEN_TIMES_WIDTH = 2e-5 * 768, 5e-4 * 768
 # Low-rank adapters: 5e-4 at width 768, as Hu et al. 2021 (appendix D) for RoBERTa-base. With MiniLM
 # twice its 1e-3 is a little better, four times fails (docs/log.md).
 _LORA_TIMES_WIDTH = 5e-4 * 768
+# A head that starts from a logistic regression needs no higher rate than the encoder: 1e-4 at width
+# 384, measured with MiniLM.
+_STARTED_TIMES_WIDTH = 1e-4 * 384
 # Fewer rows are trained on in batches of 16, more in batches of 32.
-_FEW_ROWS = 1_000
+FEW_ROWS = 1_000
 # Optimizer steps that a new head gets at least, and rows for each of its outputs, within the bounds
 # of the epochs. Banking77, 77 intents: accuracy 0.675 after 47 rows a label, 0.837 after 93.
 _STEPS, _ROWS_PER_LABEL = 200, 100
@@ -53,6 +56,7 @@ def with_defaults(
     has_new_head: bool = True,
     is_frozen: bool = False,
     is_lora: bool = False,
+    is_started: bool = False,
 ) -> TrainOptions:
     """Return options in which lr, layer decay, epochs and batch size are set.
 
@@ -60,8 +64,9 @@ def with_defaults(
         options: The user's; what is given stays.
         is_frozen: Whether only pooler and head learn.
         is_lora: Whether pooler, head and low-rank adapters learn.
+        is_started: Whether the head starts from a logistic regression.
     """
-    batch_size = options.batch_size or (16 if num_rows < _FEW_ROWS else 32)
+    batch_size = options.batch_size or (16 if num_rows < FEW_ROWS else 32)
     epochs = options.epochs
     if epochs is None and options.steps is None and options.time is None:
         for_steps = _STEPS / math.ceil(num_rows / batch_size) if has_new_head else 0
@@ -71,9 +76,11 @@ def with_defaults(
     rate, decay = (_FROZEN_TIMES_WIDTH if is_frozen else _TRAINED_TIMES_WIDTH) / width, 1.0
     if is_lora:
         rate = _LORA_TIMES_WIDTH / width
+    elif is_started:
+        rate = _STARTED_TIMES_WIDTH / width
     elif not has_new_head or is_frozen or options.lr is not None:
         pass
-    elif num_rows >= _FEW_ROWS and num_labels <= _FEW_LABELS and width in _MINILM_WIDTHS:
+    elif num_rows >= FEW_ROWS and num_labels <= _FEW_LABELS and width in _MINILM_WIDTHS:
         rate = _MANY_ROWS_RATE
     else:
         rate = next(rate for most, rate in _NEW_HEAD_RATES if width <= most)

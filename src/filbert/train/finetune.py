@@ -23,7 +23,7 @@ from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.files import write_atomically, write_json
 from filbert.inference.forward import run_model
-from filbert.model.heads import Model
+from filbert.model.heads import Model, SequenceHead
 from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
@@ -33,6 +33,7 @@ from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, 
 from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
+from filbert.train.few_rows import WithContrast, contrast_weight, start_head
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
@@ -127,7 +128,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 write_json(folder / "split.json", asdict(prepared.division))
             outcome = learn(
                 prepared,
-                prepared.task,
+                _objective(prepared),
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
@@ -168,17 +169,20 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     is_frozen = freeze(model, options.train.freeze)
     if base.lora is not None:
         checkpoint = add_low_rank(model, checkpoint, base.lora)
+    is_new = has_new_head(checkpoint, task)
+    contrast = contrast_weight(options, task.spec, num_rows=len(rows["train"]), has_new_head=is_new)
     chosen = with_defaults(
         options.train,
         num_rows=len(rows["train"]),
         width=model.config.hidden_size,
         num_layers=model.config.num_hidden_layers,
         num_labels=task.spec.num_labels or 1,
-        has_new_head=has_new_head(checkpoint, task),
+        has_new_head=is_new,
         is_frozen=is_frozen,
         is_lora=base.lora is not None,
+        is_started=contrast > 0,
     )
-    options = replace(options, train=chosen)
+    options = replace(options, train=chosen, contrast=contrast)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     mark = fingerprint(options, model, digests)
@@ -305,6 +309,24 @@ def announce(
 
 
 # Training
+
+
+def _objective(prepared: Prepared) -> Objective:
+    """Return what is trained: the task, or on few rows the task and a contrastive loss.
+
+    With the contrastive loss the head is set to its start.
+    """
+    options, train = prepared.options, prepared.splits["train"]
+    if not isinstance(options, FinetuneOptions) or not options.contrast:
+        return prepared.task
+    assert isinstance(prepared.model.head, SequenceHead)
+    say(
+        "few rows: the head starts from a logistic regression, and a contrastive loss is added "
+        "(--contrast 0 for neither)"
+    )
+    prepared.model.head.gives_vectors = True
+    start_head(prepared.model, train.examples, train.gold)
+    return WithContrast(prepared.task, options.contrast)
 
 
 def chooses_step(prepared: Prepared) -> bool:

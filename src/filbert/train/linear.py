@@ -214,12 +214,12 @@ def _solved(
         ridge = Ridge().fit(matrix, gold)
         return np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)
     if not spec.multilabel:
-        return _logistic(matrix, np.asarray(gold), spec.num_labels or 0, strength)
-    both = [_logistic(matrix, column, 2, strength) for column in np.asarray(gold).astype(int).T]
+        return fit_logistic(matrix, np.asarray(gold), spec.num_labels or 0, strength)
+    both = [fit_logistic(matrix, column, 2, strength) for column in np.asarray(gold).astype(int).T]
     return np.stack([w[1] - w[0] for w, _ in both]), np.array([b[1] - b[0] for _, b in both])
 
 
-def _logistic(
+def fit_logistic(
     matrix: Any, gold: np.ndarray, num_labels: int, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return weights and bias; a label without a training row is never predicted."""

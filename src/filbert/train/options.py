@@ -405,16 +405,24 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOptions:
-    """A whole fine-tuning run."""
+    """A whole fine-tuning run.
+
+    Attributes:
+        contrast: weight of a second loss, which draws the vectors of texts with one label together;
+            above 0, the new head starts from a logistic regression. 1 when not given for fewer than
+            1,000 rows of one label each (without lr, epochs, steps, time, freeze and lora), else 0.
+    """
 
     task: TaskChoice
     model: BaseModelOptions
     data: DataOptions
     train: TrainOptions = TrainOptions()
     run: RunOptions = RunOptions()
+    contrast: float | None = None
 
     def __post_init__(self) -> None:
         train = self.train
+        check_range(self, ("contrast",), "not be negative", lambda value: value >= 0)
         if not self.data.has_dev and (train.metric or train.patience or train.eval_every):
             raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
         if self.model.lora and train.freeze:
