@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from tests.train.conftest import tune
 
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.errors import ConfigError
@@ -19,9 +20,9 @@ from filbert.model.precision import Precision
 from filbert.tasks.classification import Classification
 from filbert.tasks.rows import row_of_value
 from filbert.train.base_model import build, load_for_task
-from filbert.train.few_rows import contrast_weight, start_head
+from filbert.train.defaults import contrast_weight
+from filbert.train.linear import start_head
 from filbert.train.options import FinetuneOptions
-from tests.train.conftest import tune
 
 EXACT = Precision("float32", "test")
 TEXTS = ("the film was good", "it was bad", "good", "the bad film", "he was it", "a film")

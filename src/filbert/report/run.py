@@ -276,6 +276,8 @@ def _loss_names(folder: RunFolder) -> dict[str, str]:
     """Return the keys of the loss and of the dev metric to compare it with, and the axis label."""
     if folder.problem == "pretraining" and not folder.run.get("teacher"):
         return {"key": "mlm_loss", "dev_key": "mlm_loss", "ylabel": "loss (nats per masked word)"}
+    if "label_loss" in folder.steps[0]:
+        return {"key": "label_loss"}
     if any(line["metrics"].get("mse") is not None for line in folder.evaluations):
         return {"dev_key": "mse", "ylabel": "mean squared error"}
     return {}

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,6 +31,7 @@ from filbert.data.labels import (
 from filbert.data.records import Row
 from filbert.data.texts import has_lists_of_labels, read_texts
 from filbert.errors import ConfigError, InputError, did_you_mean
+from filbert.losses.contrastive import label_contrast
 from filbert.metrics import calibration
 from filbert.metrics.classification import (
     binary_metrics,
@@ -38,7 +40,17 @@ from filbert.metrics.classification import (
 )
 from filbert.metrics.ranking import best_f1_threshold
 from filbert.model.pooling import mean_of_groups
-from filbert.tasks.base import Prediction, RowSource, Targets, Task, TaskOptions, TaskSpec, changed
+from filbert.tasks.base import (
+    LossSpec,
+    Objective,
+    Prediction,
+    RowSource,
+    Targets,
+    Task,
+    TaskOptions,
+    TaskSpec,
+    changed,
+)
 from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
 
@@ -328,3 +340,39 @@ class Classification:
 
 
 TASK = Classification
+
+
+@dataclass(frozen=True)
+class WithContrast:
+    """Classification whose loss also draws the vectors of texts with one label together.
+
+    The texts of a micro-batch are compared with each other. Source: Gunel et al. 2021.
+
+    Attributes:
+        task: Its head gives its vectors, too (`SequenceHead.gives_vectors`).
+        weight: Of the contrastive loss.
+    """
+
+    task: Objective
+    weight: float
+
+    @property
+    def spec(self) -> LossSpec:
+        """The loss of the labels, and the contrastive one."""
+        return LossSpec(("label_loss", "contrast_loss"), self.task.spec.selection_metric)
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        """Return the targets of the task."""
+        return self.task.targets(examples)
+
+    def count(self, targets: Targets) -> tuple[float, float]:
+        """Return the number of rows, for each loss."""
+        rows = float(len(targets.values))
+        return rows, rows
+
+    def loss(self, output: tuple[Tensor, Tensor], targets: Targets) -> Tensor:
+        """Return the sum of each loss, float32, from logits (S, C) and vectors (S, H)."""
+        logits, vectors = output
+        vectors = mean_of_groups(vectors.float(), targets.groups or ())
+        contrast = self.weight * label_contrast(vectors, targets.values)
+        return torch.stack([self.task.loss(logits, targets), contrast])

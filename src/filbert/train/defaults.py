@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from filbert.train.options import TrainOptions
+from filbert.errors import ConfigError
+from filbert.tasks.base import TaskSpec
+from filbert.train.options import FinetuneOptions, TrainOptions
 
 # Learning rate of a new head, for models up to this width. The rate falls from layer to layer to a
 # tenth at the embeddings. That of 512 is measured with MiniLM (docs/finetune.md), those above are
@@ -93,6 +95,25 @@ def with_defaults(
         epochs=epochs,
         batch_size=batch_size,
     )
+
+
+def contrast_weight(
+    options: FinetuneOptions, spec: TaskSpec, *, num_rows: int, has_new_head: bool
+) -> float:
+    """Return the weight of the contrastive loss: the user's, or the default.
+
+    The default is 1 for fewer than 1,000 rows and a new head, where the user gives neither a rate
+    nor a number of steps and all layers learn; otherwise 0.
+    """
+    train = options.train
+    is_single = spec.problem_type == "single_label_classification"
+    if options.contrast and not (is_single and has_new_head):
+        raise ConfigError("contrast needs a new head, and rows of one label each.")
+    if options.contrast is not None:
+        return options.contrast
+    given = (train.lr, train.epochs, train.steps, train.time, train.freeze, options.model.lora)
+    is_usual = all(value is None for value in given)
+    return float(is_single and has_new_head and is_usual and num_rows < FEW_ROWS)
 
 
 def evaluation_interval(

@@ -27,13 +27,19 @@ from filbert.model.heads import Model, SequenceHead
 from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
+from filbert.tasks.classification import WithContrast
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, load_for_task
-from filbert.train.defaults import default_lines, evaluation_interval, with_defaults
+from filbert.train.defaults import (
+    contrast_weight,
+    default_lines,
+    evaluation_interval,
+    with_defaults,
+)
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
-from filbert.train.few_rows import WithContrast, contrast_weight, start_head
+from filbert.train.linear import start_head
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses

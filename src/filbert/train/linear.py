@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from filbert.batch import PackedBatch
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.errors import ConfigError
+from filbert.inference.forward import forward, in_order
+from filbert.model.heads import Model, SequenceHead
+from filbert.model.precision import Precision
 from filbert.tasks.base import Prediction, Task
+from filbert.tasks.rows import row_outputs
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
@@ -240,6 +245,34 @@ def fit_logistic(
     else:
         weights[known], bias[known] = classifier.coef_, classifier.intercept_
     return weights, bias
+
+
+def start_head(model: Model, examples: Sequence[Example], labels: Sequence[int]) -> None:
+    """Set the head's last layer to a logistic regression on the vectors that it reads.
+
+    Training all weights from there changes the encoder less (Kumar et al. 2022).
+
+    Args:
+        labels: Of each row, in the order of `examples`.
+    """
+    head = model.head
+    assert isinstance(head, SequenceHead)
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
+        return (head.transformed(model.encoder.pool(model.encoder(batch), batch)),)
+
+    outputs = forward(model, examples, read, precision=Precision("float32", "start of the head"))
+    vectors = [vector for (vector,) in in_order(outputs, len(examples), None)]
+    vectors_RH = row_outputs(vectors, examples).double().numpy()
+    center = vectors_RH.mean(0)
+    spread = np.sqrt(vectors_RH.var(0).sum())
+    number = head.out.out_features
+    scaled = (vectors_RH - center) / spread
+    weights, bias = fit_logistic(scaled, np.asarray(labels), number, USUAL_STRENGTH)
+    with torch.no_grad():
+        head.out.weight.copy_(torch.from_numpy(weights / spread))
+        if head.out.bias is not None:
+            head.out.bias.copy_(torch.from_numpy(bias - weights @ center / spread))
 
 
 def words_of(text: str) -> list[str]:
