@@ -38,10 +38,10 @@ def test_the_contrastive_loss_is_the_sum_of_the_formula():
     for one in range(6):
         others = [other for other in range(6) if other != one]
         total = sum(math.exp(unit[one] @ unit[other] / 0.1) for other in others)
-        alike = [other for other in others if labels[other] == labels[one]]
-        for other in alike:
+        same = [other for other in others if labels[other] == labels[one]]
+        for other in same:
             share = math.exp(unit[one] @ unit[other] / 0.1) / total
-            expected -= math.log(share) / len(alike)
+            expected -= math.log(share) / len(same)
     found = label_contrast(vectors, torch.tensor(labels))
     assert float(found) == pytest.approx(expected, rel=1e-12)
 
@@ -58,8 +58,8 @@ def test_the_head_starts_as_scikit_learns_logistic_regression(tiny_model: Path):
     model.head.out.weight.data, model.head.out.bias.data = torch.eye(32), torch.zeros(32)
     vectors = torch.stack(run_model(model, examples, precision=EXACT)).double().numpy()
     scaled = (vectors - vectors.mean(0)) / np.sqrt(vectors.var(0).sum())
-    judge = LogisticRegression(C=10, max_iter=1000).fit(scaled, LABELS)
-    np.testing.assert_allclose(found, judge.decision_function(scaled), atol=1e-4)
+    reference = LogisticRegression(C=10, max_iter=1000).fit(scaled, LABELS)
+    np.testing.assert_allclose(found, reference.decision_function(scaled), atol=1e-4)
     assert found.argmax(1).tolist() == LABELS
 
 
