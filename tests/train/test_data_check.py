@@ -11,6 +11,7 @@ def test_what_is_wrong_with_the_data_is_logged_before_training_and_recorded(
     tiny_model, tmp_path, capsys
 ):
     rows = [f"{word} film number {i},{word}" for i in range(40) for word in ("good", "bad")]
+    rows += ["an odd one,odd"]
     train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
     train.write_text("\n".join(["text,label", *rows, rows[3], rows[4]]) + "\n")
     long = "a good one " * 30
@@ -22,11 +23,12 @@ def test_what_is_wrong_with_the_data_is_logged_before_training_and_recorded(
     found = {finding["kind"]: finding for finding in facts["findings"]}
     assert found.keys() >= {"duplicate", "leakage"}
     assert (found["duplicate"]["level"], found["duplicate"]["count"]) == ("warning", 2)
-    assert "train.csv:82 repeats" in found["duplicate"]["where"][0]
+    assert "train.csv:83 repeats" in found["duplicate"]["where"][0]
     said = capsys.readouterr().err
     before, _, _ = said.partition("step ")
     assert "filbert check --task classification" in before
     for sentence in (
+        'data: Rare labels, below 5.0% of 83 rows: "odd" (1). Look at F1',
         "data: rows that repeat an earlier one: train 2, such as ",
         "data: rows whose text is also in train; they inflate the metrics: dev 2, such as ",
         "truncation: 1 of 4 dev rows (25.0%) are longer than 64 tokens and were cut (truncate)",

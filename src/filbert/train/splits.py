@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,9 @@ from filbert.tasks.rows import named_columns, read_task_rows, row_check, row_lab
 from filbert.text.tokenizer import Tokenizer, characters_in
 from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
+
+# The message of a finding: the part of the rows, if it names one, and the sentence.
+_PART = re.compile(r"(?:(\w+): )?(.*?)\.?")
 
 
 @dataclasses.dataclass
@@ -237,13 +241,15 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
     """Describe the findings, one line for each kind, and how to see all places."""
     kinds: dict[str, list[dict[str, Any]]] = {}
     for finding in findings:
-        kinds.setdefault(finding["message"].rpartition(": ")[2].rstrip("."), []).append(finding)
+        part, sentence = _PART.fullmatch(finding["message"]).groups()  # type: ignore[union-attr]
+        kinds.setdefault(sentence, []).append(finding | {"part": part or ""})
     lines = []
     for sentence, same in kinds.items():
-        parts = [f"{f['message'].rpartition(': ')[0]} {f['count']:,}".lstrip() for f in same]
+        parts = [f"{f['part']} {f['count']:,}".lstrip() for f in same]
         places = [f["where"][0] for f in same if f["where"]]
-        example = f", such as {places[0]}" if places else ""
-        lines.append(f"data: {sentence}: {', '.join(parts)}{example}")
+        if places:
+            sentence += f": {', '.join(parts)}, such as {places[0]}"
+        lines.append(f"data: {sentence}")
     if lines:
         lines.append(f"data: filbert check --task {task} FILE... lists all places")
     return lines
