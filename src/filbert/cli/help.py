@@ -23,7 +23,9 @@ _COMMON = (
     "mask-rate family hidden-size num-hidden-layers models only json"
 )
 _OF_TASK = {
-    "classification": "labels label-columns multilabel positive class-weights contrast on-overflow clean",
+    "classification": (
+        "labels label-columns multilabel positive class-weights contrast on-overflow clean"
+    ),
     "regression": "",
     "tagging": "tokens-column tags-column spans-column labels repair-tags",
     "span_qa": "id-column question-column context-column answers-column stride max-answer-length",
