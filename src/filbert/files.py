@@ -261,8 +261,10 @@ def portable(given: Any) -> Any:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[Path]:
-    """Create the folder if needed and lock it for this process; a kill releases the lock.
+def locked(folder: Path) -> Iterator[int]:
+    """Create the folder if needed and lock it; yield the descriptor of the lock.
+
+    Children that inherit the descriptor hold the lock too; a kill releases it.
 
     Raises:
         InputError: It cannot be created.
@@ -278,7 +280,7 @@ def locked(folder: Path) -> Iterator[Path]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"{folder}: another filbert is writing there. Wait for it.") from None
-        yield folder
+        yield descriptor
     except OSError as error:
         if error.errno in _NO_ROOM and error.filename is None:
             error.filename = str(folder)  # an error while writing to an open file names none

@@ -201,8 +201,6 @@ def _facts(
         "from": portable(name),
         "opset": opset,
         "precision": "int8" if is_int8 else "float32",
-        # Older graphs lack this: see `SessionModel`.
-        "exact_products": True,
         "inputs": list(model.session.inputs),
         "outputs": list(model.session.outputs),
         "largest_difference": agreement.difference,

@@ -220,7 +220,7 @@ def test_a_folder_with_something_else_is_left_alone(recipe, read, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds no study"):
         run_study(read(recipe), tmp_path, overwrite=True)
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(InputError, match="cannot be written"):
         run_study(read(recipe), tmp_path / "mine.txt")
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
@@ -292,8 +292,9 @@ def wait_until_free(out: Path) -> None:
     """The orphaned child of a killed comparison holds the folder until it has ended."""
     import fcntl
 
-    with (out / ".lock").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    descriptor = os.open(out, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.close(descriptor)
 
 
 def test_a_killed_comparison_continues_where_it_was(recipe, read, tmp_path, one_process, capsys):
@@ -318,7 +319,7 @@ def test_a_signal_saves_the_state_and_the_message_says_how_to_continue(recipe, r
     out = tmp_path / "out"
     process = begin(recipe, out, tmp_path)
     wait_for(out, "contestants/tiny/seed-0/metrics.jsonl", process)
-    with pytest.raises(ConfigError, match="Another comparison is running"):
+    with pytest.raises(ConfigError, match="another filbert is writing"):
         run_study(read(recipe), out)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.corpora import write_corpus
 
 from filbert.data.examples import Example
-from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
+from filbert.data.instances import Instances, ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError
 
@@ -196,7 +196,9 @@ def test_the_rows_of_a_seed_are_these(tmp_path, tiny):
     """A golden row: a change of the draws would silently change every run that is resumed."""
     corpus = write_corpus(tmp_path, [[[5, 6, 7, 8, 9, 10], [11, 12, 13, 14]]])
     found = [
-        fixed_examples(corpus, tiny, ObjectiveOptions(mask_rate=0.4), seed=seed)[0].input_ids
+        Instances(corpus, tiny, ObjectiveOptions(mask_rate=0.4), seed)
+        .examples(0, np.arange(1))[0]
+        .input_ids
         for seed in range(3)
     ]
     assert [ids.tolist() for ids in found] == [

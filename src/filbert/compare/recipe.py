@@ -477,14 +477,12 @@ def _merged(
         {key: value for key, value in flat(one).items() if value is not None and key in known}
         for one in (common, flags)
     )
-    if any(name in own for name in _LENGTHS):
-        # Steps of the study would silently override its own epochs.
-        shared = {key: value for key, value in shared.items() if key not in _LENGTHS}
-    options = {**shared, **own, **of_flags}
-    if "steps" in of_flags or "epochs" in of_flags:
-        # A flag must override another kind of length in the recipe.
-        dropped = {"time"} if "steps" in of_flags else {"time", "steps"}
-        options = {key: value for key, value in options.items() if key not in dropped}
+    options: dict[str, Any] = {}
+    for given in (shared, own, of_flags):
+        if any(name in given for name in _LENGTHS):
+            # Steps of the study would silently override the contestant's own epochs.
+            options = {key: value for key, value in options.items() if key not in _LENGTHS}
+        options |= given
     return options
 
 

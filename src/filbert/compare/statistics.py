@@ -41,6 +41,7 @@ from filbert.metrics.classification import binary_metrics, losses, multiclass_me
 from filbert.report.folder import Scores, read_scores
 
 LEVEL = 0.95
+SEED = 0  # of the resampling
 RECALLS = {f"precision_at_recall_{round(100 * r)}": r for r in (0.5, 0.8, 0.9, 0.95)}
 # Metrics that pairs are tested by.
 TESTED_BINARY, TESTED_CLASSES = ("roc_auc", "pr_auc", "f1"), ("accuracy", "macro_f1")
@@ -231,7 +232,6 @@ def compute_statistics(
     positive: str | None,
     slices: Sequence[str] | None = None,
     resamples: int = 2000,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """Compute the statistics of results.json.
 
@@ -241,7 +241,6 @@ def compute_statistics(
         positive: The positive one of two labels; None for more labels.
         slices: The value of the slice column of each test row.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
-        seed: Of the resampling.
 
     Raises:
         InputError, FormatError: Predictions are wrong.
@@ -254,7 +253,7 @@ def compute_statistics(
         for name, seeds in dev.items()
     }
     metric = "macro_f1" if positive_id is None else "pr_auc"
-    measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples, seed=seed)
+    measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples)
     best = {name: one.seeds[one.best] for name, one in measured.items()}
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
@@ -267,13 +266,13 @@ def compute_statistics(
             }
             for name, one in measured.items()
         ],
-        "pairs": pairs_of(measured, test_gold, resamples=for_pairs, seed=seed),
+        "pairs": pairs_of(measured, test_gold, resamples=for_pairs),
         "slices": [] if slices is None else slice_entries(best, slices),
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
             "level": LEVEL,
-            "seed": seed,
+            "seed": SEED,
             "best_seed_by": f"dev {metric}",
             "notes": _notes(test_gold, labels, best),
         },
@@ -297,7 +296,6 @@ def _measured(
     *,
     metric: str,
     resamples: int,
-    seed: int,
 ) -> dict[str, Measured]:
     """Measure all runs on dev and test, and on the same resamples of the test rows.
 
@@ -307,7 +305,6 @@ def _measured(
         test: Test probabilities of the same runs.
         metric: Chooses the best seed on dev; the lowest seed of equal ones.
         resamples: B.
-        seed: Of the resampling.
     """
     runs = {
         (name, s): Predicted(gold, test[name][s], one.positive, one.threshold)
@@ -315,7 +312,7 @@ def _measured(
         for s, one in seeds.items()
     }
     forms = [one.form() for one in runs.values()]
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=seed)
+    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = {
         run: dict(zip(form.names, table, strict=True))
         for run, form, table in zip(runs, forms, tables, strict=True)
@@ -331,7 +328,7 @@ def _measured(
             best=best,
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
-                [drawn[name, s] for s in seeds], [seed, crc32(name.encode())]
+                [drawn[name, s] for s in seeds], [SEED, crc32(name.encode())]
             ),
         )
     return measured
@@ -377,7 +374,7 @@ def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted
 
 
 def pairs_of(
-    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int, seed: int
+    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int
 ) -> list[dict[str, Any]]:
     """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
 
@@ -389,10 +386,9 @@ def pairs_of(
         measured: Runs by contestant.
         gold: Test labels, int64 (N,).
         resamples: Of these tests, the same for all contestants.
-        seed: Of the resampling.
     """
     forms = [one.seeds[one.best].form(tested=True) for one in measured.values()]
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=seed)
+    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
     names = forms[0].names
     tested = TESTED_BINARY if "roc_auc" in names else TESTED_CLASSES

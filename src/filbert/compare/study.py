@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import json
-import os
 import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import cache
@@ -27,11 +24,10 @@ import torch
 from filbert.compare.contestants import ContestantRun, run_child
 from filbert.compare.recipe import TRAINED, Contestant, Study
 from filbert.compare.statistics import compute_statistics
-from filbert.data.labels import label_in
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import between, near_duplicates
 from filbert.errors import ConfigError, InputError, Interrupted
-from filbert.files import portable, read_json, sha256_of, write_atomically, write_json
+from filbert.files import locked, portable, read_json, sha256_of, write_atomically, write_json
 from filbert.model.precision import choose_device, choose_precision
 from filbert.report.comparison import write_comparison_report
 from filbert.report.run import label_counts
@@ -87,8 +83,12 @@ def run_study(
         Interrupted: Ctrl-C or SIGTERM; the message says how to resume.
     """
     folder, names = Path(out), {one.name for one in study.chosen(only)}
+    path = folder / "study.json"
+    is_empty = not folder.is_dir() or all(one.name == ".data" for one in folder.iterdir())
+    if not is_empty and not path.is_file():
+        raise ConfigError(f"{folder} is not empty and holds no study; name another with --out.")
+    # A child inherits the lock, so no second comparison starts while it runs without its parent.
     with locked(folder) as lock:
-        path = folder / "study.json"
         state: State = read_json(path) if path.exists() else {}
         if "precision" not in state:
             # "auto" depends on a measurement, so it is chosen once for a study.
@@ -114,33 +114,6 @@ def run_study(
         write_json(folder / "results.json", results)
         write_comparison_report(folder)
         return results
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[int]:
-    """Lock the folder for this process; the child inherits the lock's descriptor.
-
-    While a child holds it too, no second comparison starts, even if the parent was killed.
-
-    Raises:
-        ConfigError: The folder is a file, holds something else than a study, or is in use.
-    """
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; --out names the folder of the study.")
-    is_empty = not out.is_dir() or all(path.name in (".lock", ".data") for path in out.iterdir())
-    if not is_empty and not (out / "study.json").is_file():
-        raise ConfigError(f"{out} is not empty and holds no study; name a new folder with --out.")
-    out.mkdir(parents=True, exist_ok=True)
-    lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield lock
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"Another comparison is running in {out}; wait for it, or name another --out."
-        ) from error
-    finally:
-        os.close(lock)
 
 
 def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int) -> None:
@@ -267,7 +240,7 @@ def _write_rows(task: Task, rows: Sequence[Row], path: Path) -> dict[str, Any]:
 
 
 def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
-    """Count rows that nearly repeat one of an earlier split, and those with another label.
+    """Count rows that nearly repeat one of an earlier split.
 
     Dev against test counts too, because thresholds and steps are chosen on dev.
     """
@@ -275,13 +248,10 @@ def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
     counts = [len(part) for part in splits.values()]
     rows = [row for part in splits.values() for row in part]
     split_of = np.repeat(list(splits), counts)
-    labels = np.array([label_in(row) for row in rows], dtype=object)
     near = near_duplicates([joined(row) for row in rows], parts=counts)
     for name, earlier in _LATER_AND_EARLIER:
-        leaked, sources = between(near, split_of == earlier, split_of == name)
+        leaked, _ = between(near, split_of == earlier, split_of == name)
         facts[f"{name}_like_{earlier}"] = len(leaked)
-        differ = labels[leaked] != labels[sources]
-        facts[f"{name}_like_{earlier}_other_label"] = int(np.count_nonzero(differ))
     return facts
 
 

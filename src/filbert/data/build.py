@@ -100,8 +100,8 @@ def build_corpus(
     if workers < 1:
         raise ConfigError(f"--workers {workers}; give 1 or more.")
     begin = time.perf_counter()
-    plan = _plan(paths, tokenizer, options)
-    with locked(Path(out)) as folder:
+    plan, folder = _plan(paths, tokenizer, options), Path(out)
+    with locked(folder):
         done = _resume(folder, plan, overwrite)
         kept, num_bytes = len(done["shards"]), 0
         if "counts" not in done:

@@ -434,7 +434,6 @@ def fixed_examples(
     tokenizer: Tokenizer,
     options: ObjectiveOptions,
     *,
-    seed: int = 0,
     limit: int | None = None,
 ) -> list[Example]:
     """Return held-out examples with the masks of the first epoch, the same in every call.
@@ -442,7 +441,7 @@ def fixed_examples(
     Args:
         limit: Largest number of examples, spread evenly over the corpus; None for all.
     """
-    instances = Instances(corpus, tokenizer, options, seed)
+    instances = Instances(corpus, tokenizer, options, 0)
     count = instances.num_rows
     kept = count if limit is None else min(limit, count)
     return instances.examples(0, np.arange(kept, dtype=np.int64) * count // max(1, kept))

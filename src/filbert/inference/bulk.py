@@ -450,7 +450,8 @@ def unfinished(
     """
     out = Path(os.path.realpath(out))
     check_writable(out)
-    with locked(out.with_name(f"{out.name}.unfinished")) as folder:
+    folder = out.with_name(f"{out.name}.unfinished")
+    with locked(folder):
         try:
             plan, entries = _earlier(folder, out, resume=resume, overwrite=overwrite)
             other = _differences(plan, plan_of(work)) if entries else []

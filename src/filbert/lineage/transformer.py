@@ -24,7 +24,7 @@ from filbert.batch import PackedBatch, pack, split
 from filbert.checkpoints.weights import save_tensors
 from filbert.errors import FormatError
 from filbert.files import read_json, write_json
-from filbert.lineage.beam_search import ALPHA, BEAM, beam_search
+from filbert.lineage.beam_search import beam_search
 from filbert.model.attention import AttentionPlan
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import dense, dropout, linear
@@ -186,28 +186,20 @@ class Translator:
         return list(map(int, encoding.input_ids))
 
     @torch.inference_mode()
-    def translate(
-        self, texts: Sequence[str], *, beam: int = BEAM, alpha: float = ALPHA, batch: int = 64
-    ) -> list[str]:
-        """Translate texts, which are cut at the model's longest source.
-
-        Args:
-            texts: In the source language.
-            beam, alpha: See `beam_search`; a beam of 1 is greedy search.
-            batch: Texts that are searched at a time.
-        """
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Translate texts, which are cut at the model's longest source."""
         self.model.eval()
         ids = [self.ids(text)[1:] for text in texts]
         order = sorted(range(len(texts)), key=lambda place: len(ids[place]))
         translations = [""] * len(texts)
-        for first in range(0, len(order), batch):
-            chosen = order[first : first + batch]
-            best = self._search([ids[place] for place in chosen], beam, alpha)
+        for first in range(0, len(order), 64):
+            chosen = order[first : first + 64]
+            best = self._search([ids[place] for place in chosen])
             for place, text in zip(chosen, best, strict=True):
                 translations[place] = self.tokenizer.decode(text)
         return translations
 
-    def _search(self, sources: list[list[int]], beam: int, alpha: float) -> list[list[int]]:
+    def _search(self, sources: list[list[int]]) -> list[list[int]]:
         model, source = self.model, pack(sources).to(self.device)
         parts = split(model.encoder(source), source)
 
@@ -221,9 +213,7 @@ class Translator:
         # Section 6.1: 50 tokens more than the source.
         most = min(source.max_seqlen + 50, model.encoder.config.positions.rows - 1)
         first, last = self.ids("")
-        return beam_search(
-            next_token, len(sources), start=first, end=last, most=most, beam=beam, alpha=alpha
-        )
+        return beam_search(next_token, len(sources), start=first, end=last, most=most)
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and the files of the tokenizer."""

@@ -38,8 +38,9 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.table import FALLING, Columns, best_value
+from filbert.report.table import Columns, best_value
 from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
+from filbert.tasks.base import FALLING
 
 # Metric and heading; the first one decides the ranking.
 BINARY: Columns = (

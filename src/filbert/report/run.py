@@ -30,7 +30,6 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.table import (
-    FALLING,
     LOSSES,
     best_baseline,
     difference_table,
@@ -44,6 +43,7 @@ from filbert.report.table import (
     throughput,
 )
 from filbert.report.worst_errors import slices, worst_errors
+from filbert.tasks.base import FALLING
 
 MOST_LABEL_COUNTS = 8
 # Fewer training rows of a label, or a larger share of truncated rows, are worth a hint.

@@ -9,6 +9,7 @@ from typing import Any
 from filbert.report import numbers
 from filbert.report.folder import headline_split, problem_of
 from filbert.report.render import Cell, Table
+from filbert.tasks.base import FALLING
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -45,8 +46,6 @@ HEADLINE_METRICS: dict[str, Columns] = {
         ("replaced_accuracy", "replaced-word accuracy"),
     ),
 }
-# Metrics of which less is better.
-FALLING = ("loss", "mse", "ece", "perplexity")
 # Names of the other metrics of pre-training and distillation.
 LOSSES = {
     "mlm_loss": "masked-word loss (nats)",

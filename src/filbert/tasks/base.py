@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Prediction = dict[str, Any]
+# Metrics of which lower values are better.
+FALLING = ("loss", "mse", "ece", "mlm_loss", "replaced_loss", "perplexity")
 # Names of tasks in other programs that a search for similar spellings would not find.
 _ELSEWHERE = {
     "ner": "tagging", "token-classification": "tagging", "pos": "tagging",

@@ -20,13 +20,13 @@ from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective
+from filbert.tasks.base import FALLING, Objective
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.features import Features
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.progress import FALLING, Progress, Schedule
+from filbert.train.progress import Progress, Schedule
 from filbert.train.signals import Stop
 from filbert.train.state import State, clean_state, newest_state, save_state
 from filbert.train.step import Forward, Gradient, accumulate, model_forward

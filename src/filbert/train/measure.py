@@ -30,10 +30,9 @@ from filbert.metrics.bootstrap import (
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.tasks.base import Prediction, Task, TaskOptions, set_vector_head, task_class
+from filbert.tasks.base import FALLING, Prediction, Task, TaskOptions, set_vector_head, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.linear import RIDGE, TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
-from filbert.train.progress import FALLING
 from filbert.train.splits import Split
 
 # The untrained model, its tokenizer and the length to cut texts at.

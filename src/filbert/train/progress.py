@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from filbert.tasks.base import FALLING
 from filbert.train.options import TrainOptions
 from filbert.train.schedule import rate_at_fraction, rate_at_step
 
 if TYPE_CHECKING:
     from filbert.data.instances import Batches
 
-# Metrics of which lower values are better.
-FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")
 # With a time budget and no interval given, dev is measured so many times at most, and not again
 # before everything except training has become this share of the time.
 _EVALUATIONS = 20

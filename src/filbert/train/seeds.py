@@ -16,11 +16,11 @@ from typing import Any
 
 from filbert.errors import ConfigError, RunError
 from filbert.files import write_json
+from filbert.tasks.base import FALLING
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.model_folder import record_runs
 from filbert.train.options import FinetuneOptions, changed
-from filbert.train.progress import FALLING
 from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 
 # What the folder of the kept run gives to the run's own folder.
