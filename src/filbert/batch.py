@@ -94,8 +94,7 @@ def pack(
         types = torch.from_numpy(
             np.concatenate([np.asarray(ids, dtype=np.int64) for ids in token_type_ids])
         )
-        if types.shape != input_ids.shape:
-            raise ValueError(f"{types.shape[0]} token types for {input_ids.shape[0]} tokens")
+        assert types.shape == input_ids.shape
     return PackedBatch(input_ids, positions, types, lengths)
 
 

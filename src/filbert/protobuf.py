@@ -87,8 +87,6 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 def encode_varint(value: int) -> bytes:
     """Return a number in [-2**63, 2**64) as a varint; negative ones as two's complement."""
-    if not -_MAX_VARINT // 2 <= value < _MAX_VARINT:
-        raise ValueError(f"{value} does not fit into 64 bits")
     value %= _MAX_VARINT
     out = bytearray()
     while value >= 128:
@@ -108,6 +106,4 @@ def encode_field(number: int, value: int | bytes | str) -> bytes:
 
 def encode_fixed32(number: int, data: bytes) -> bytes:
     """Return one field of exactly four bytes: a `fixed32` or a `float`, little-endian."""
-    if len(data) != 4:
-        raise ValueError(f"a field of four bytes with {len(data)} bytes")
     return encode_varint(number << 3 | _FOUR_BYTES) + data

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
-from filbert.model import attention
+from filbert.model import attention, distances
 from filbert.model.attention import (
     AttentionPlan,
     PositionVectors,
@@ -88,10 +88,10 @@ def test_blocks_and_values_by_distance_equal_torchs_with_a_mask(kind, lengths, m
     for name, value in {
         "_LONG": 40,
         "_MAX_BLOCK": 1000,
-        "_STRIPE": 16,
         "_MAX_SCORES_CPU": 1000,
     }.items():
         monkeypatch.setattr(attention, name, value)
+    monkeypatch.setattr(distances, "_STRIPE", 16)
     settings = {"causal": "causal" in kind, "scale": 0.3}
     settings |= {"reach": 3} if "window" in kind else {}
     columns = 2 * FARTHEST - 1

@@ -50,7 +50,6 @@ def test_changing_a_setting_keeps_all_others():
         ({"num_hidden_groups": 1, "norm_place": "before"}, "post-norm only"),
         ({"rotary_base": 0.5}, "rotary_base is 0.5"),
         ({"rotary_base": float("nan")}, "rotary_base is nan"),
-        ({"local_rotary_base": 10.0}, "no rotary_base"),
         ({"rotary_base": 10.0, "hidden_size": 12}, "even number"),
         ({"rotary_base": 10.0, "position_offset": 2}, "begin at 0"),
         ({"max_position_embeddings": 2, "position_offset": 2}, "no row for a token"),

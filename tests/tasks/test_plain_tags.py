@@ -68,7 +68,7 @@ def test_a_file_has_tags_of_one_form():
         Tagging().fit(rows)
     with pytest.raises(InputError, match="tag 'a' is not one of"):
         Tagging(("O", "B-a", "I-a")).gold(rows[1])
-    with pytest.raises(InputError, match="entity type 'NN' is not one of"):
+    with pytest.raises(InputError, match="tag 'B-NN' is not one of"):
         Tagging(("NN",)).gold(_row("B-NN"))
     with pytest.raises(ConfigError, match='the tag "X" is neither'):
         Tagging.from_options(TaskOptions(labels=("O", "B-a", "X")), ColumnNames())

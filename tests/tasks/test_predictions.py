@@ -88,7 +88,7 @@ def test_names_of_the_evaluate_library_are_read():
         (MultipleChoice(), {"scores": [0.5, math.nan]}, "not a probability"),
         (MultipleChoice(), {"scores": 3}, "not a list of numbers"),
         (SpanQA(), {"answer": 1}, 'a prediction needs "answer"'),
-        (SpanQA(), {"answer": "x", "null_score": "1"}, "is not a number"),
+        (SpanQA(), {"answer": "x", "null_score": "1"}, "is not a finite number"),
     ],
 )
 def test_a_prediction_that_cannot_be_measured_is_refused_with_its_place(task, prediction, words):

@@ -69,7 +69,7 @@ def test_declared_labels_may_be_types_or_tags():
 
 def test_a_type_that_is_not_among_the_labels_is_refused_with_its_line():
     row = Row({"tokens": ["v", "w"], "tags": ["O", "B-c"], "lines": [5, 6]}, "f.conll", 5)
-    with pytest.raises(InputError, match=r"^f\.conll:6: entity type 'c' is not one of"):
+    with pytest.raises(InputError, match=r"^f\.conll:6: tag 'B-c' is not one of"):
         Tagging(LABELS).gold(row)
     task = Tagging(("O", "B-a"), declared=True)
     with pytest.raises(InputError, match="tag 'I-a' is not one of"):

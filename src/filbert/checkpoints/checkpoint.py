@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.checkpoints.config_json import LABELLED, PROBLEM_TYPES, check_head
+from filbert.checkpoints.config_json import LABELLED, check_head
 from filbert.checkpoints.families import FAMILIES, Family
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
@@ -129,13 +129,12 @@ def with_new_head(
         problem_type: For the kind "sequence".
 
     Raises:
-        ConfigError: The family has no such head, or the labels do not fit.
+        ConfigError: The family has no such head.
     """
     family = FAMILIES[checkpoint.family]
-    if labels is not None and num_labels not in (None, len(labels)):
-        raise ConfigError(f"{len(labels)} labels for {num_labels} outputs.")
     count = num_labels if labels is None else len(labels)
-    _check_new_head(checkpoint, family, kind, count, problem_type)
+    _check_new_head(checkpoint, family, kind)
+    assert (kind in LABELLED) == bool(count), f"{count} labels for the head {kind}"
     config, tensors, notes = _with_pooler_for(checkpoint, family, kind)
     if kind is not None:
         head = new_head(kind, config, count)
@@ -160,19 +159,8 @@ def with_new_head(
     )
 
 
-def _check_new_head(
-    checkpoint: Checkpoint,
-    family: Family,
-    kind: str | None,
-    count: int | None,
-    problem_type: str | None,
-) -> None:
+def _check_new_head(checkpoint: Checkpoint, family: Family, kind: str | None) -> None:
     check_head(family, kind)
-    if (kind in LABELLED) != (count is not None) or count == 0:
-        needs = "needs at least one label" if kind in LABELLED else "takes no labels"
-        raise ConfigError(f"The head {kind!r} {needs}.")
-    if problem_type is not None and problem_type not in PROBLEM_TYPES:
-        raise ConfigError(f"problem_type {problem_type!r} is not one of {list(PROBLEM_TYPES)}.")
     activation = family.heads[kind].activation
     if activation not in (None, checkpoint.config.feed_forward.activation):
         raise ConfigError(
@@ -229,10 +217,7 @@ def as_causal(checkpoint: Checkpoint) -> Checkpoint:
     """
     if checkpoint.config.attention.causal:
         return checkpoint
-    try:
-        config = checkpoint.config.changed(causal=True)
-    except ConfigError as error:
-        raise ConfigError(f"This model cannot be made causal: {error}") from error
+    config = checkpoint.config.changed(causal=True)
     note = "causal: tokens attend to earlier positions only; the last represents the sequence."
     return replace(checkpoint, config=config, notes=(*checkpoint.notes, note), filbert=None)
 

@@ -164,7 +164,6 @@ def encoder_config(
         for name, (key, _) in family.keys.items():
             text = text.replace(name, key)
         raise FormatError(f"{path}: {text}") from error
-    _check_groups(config, path)
     return config
 
 
@@ -181,19 +180,6 @@ def _setting(
     if not isinstance(given, str) or given not in choices:
         raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
     return choices[given]
-
-
-def _check_groups(config: EncoderConfig, path: Path) -> None:
-    """Refuse numbers of groups for which transformers computes other groups.
-
-    It uses floating point, which rounds wrongly for a few pairs, such as 18 layers in 14 groups.
-    """
-    layers, groups = config.num_hidden_layers, config.num_groups
-    if any(int(i / (layers / groups)) != i * groups // layers for i in range(layers)):
-        raise FormatError(
-            f"{path}: {layers} layers in {groups} groups; "
-            "use a number of groups that divides the layers."
-        )
 
 
 def _check_causal(

@@ -173,17 +173,12 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 
     Tensors are stored in the order of their names. The two files are written in place; the folder
     must exist.
-
-    Raises:
-        ValueError: A dtype or a name that the format cannot hold.
     """
     header = encode_field(1, 1) + encode_field(3, encode_field(1, _FORMAT_VERSION))
     entries, offset = [(b"", header)], 0
     with data_file(prefix).open("wb") as file:
         for name in sorted(tensors):
             array = np.asarray(tensors[name], order="C")
-            if not name or name.startswith("\0") or array.dtype.name not in _NUMBERS:
-                raise ValueError(f"{name!r} with dtype {array.dtype} cannot be written")
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             raw = array.reshape(-1).view(np.uint8)
             file.write(raw.data)

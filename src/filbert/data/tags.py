@@ -86,11 +86,6 @@ def stands_alone(tag: str) -> bool:
     return split_tag(tag)[0] == ALONE
 
 
-def form_of(tag: str) -> tuple[bool, str]:
-    """Return whether a tag is for its word alone, and its type."""
-    return stands_alone(tag), split_tag(tag)[1]
-
-
 def breaks(tags: Sequence[str]) -> list[int]:
     """Return the tags that break BIO: I-X after O or after another type, or another prefix."""
     indices: list[int] = []

@@ -161,7 +161,7 @@ def score_of(row: Row) -> float | None:
 
 def as_number(value: Any) -> float:
     """Return the value as a float; nan for anything else, also for True and for "1_000"."""
-    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+    if isinstance(value, bool | np.bool_) or (isinstance(value, str) and "_" in value):
         return math.nan
     try:
         return float(value)
@@ -311,7 +311,7 @@ def chosen_index(row: Row, choices: Sequence[str]) -> int:
 def whole_number(value: Any) -> int | None:
     """Return a whole number, also of 2.0 or the text "2"; None for anything else."""
     number = as_number(value)
-    return int(number) if number.is_integer() and not isinstance(value, np.bool_) else None
+    return int(number) if number.is_integer() else None
 
 
 def counted(count: int) -> str:

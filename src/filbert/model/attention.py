@@ -47,9 +47,6 @@ _KERNEL_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_ba
 # Products with numbers below the least normal one take four times as long. A bias that falls below
 # the first makes probabilities that are so small, and those below the second become zeros.
 _STEEP, _LEAST = -60.0, 1e-37
-# Queries, or keys, that are multiplied with one range of position vectors: a range is as many
-# columns longer than the sequence.
-_STRIPE = 64
 
 
 @dataclass(frozen=True)

@@ -634,8 +634,6 @@ def _positions(
         return scheme(**{k: v for k, v in given.items() if k in fields and v is not None})  # type: ignore[no-any-return]
     rest = {"rows": rest["rows"]} if "rows" in rest else {}
     if base is None:
-        if local_base is not None:
-            raise ConfigError("local_rotary_base is given, but no rotary_base.")
         return PositionTable(offset=offset, **rest)
     if offset:
         raise ConfigError(f"position_offset is {offset}; rotary positions begin at 0.")

@@ -348,14 +348,6 @@ def initialize(module: nn.Module, std: float) -> None:
             nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.GRU):
-            for name, weights in part.named_parameters():
-                if name.startswith("bias"):
-                    nn.init.zeros_(weights)
-                    continue
-                draw = nn.init.orthogonal_ if "_hh_" in name else nn.init.xavier_uniform_
-                for gate in weights.data.chunk(3):
-                    draw(gate)
         if isinstance(part, nn.LayerNorm | nn.RMSNorm):
             (nn.init.zeros_ if isinstance(part, RMSNormFromOne) else nn.init.ones_)(part.weight)
         if isinstance(part, nn.LayerNorm) and part.bias is not None:

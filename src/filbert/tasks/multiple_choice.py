@@ -187,8 +187,6 @@ class MultipleChoice:
             if fitted.num_choices is None:
                 fitted = replace(fitted, num_choices=len(choices_of(row)))
             fitted.gold(row)
-        if fitted.num_choices is None:
-            raise InputError("There is no training row.")
         return fitted
 
     def gold(self, row: Row) -> int:
@@ -254,8 +252,6 @@ class MultipleChoice:
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return `accuracy`, and `loss` where every prediction has its scores."""
-        if not predictions:
-            raise InputError("There is no row to measure.")
         chosen = np.array([prediction["choice"] for prediction in predictions])
         scores = [prediction.get("scores") for prediction in predictions]
         if any(row is None for row in scores):

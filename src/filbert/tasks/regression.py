@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import OVERFLOW_RULES, Example, check_overflow, lengths_of, rows_of
 from filbert.data.records import Row
-from filbert.data.texts import read_texts
+from filbert.data.texts import as_number, read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import ACTIVATIONS, mean_of_groups
@@ -33,15 +31,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def score_in(value: Any) -> float | None:
     """A score as a float; None for what is no finite number of float32, such as "abc" or True."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, str | Real | Decimal):
-        return None
-    # Python reads "1_5" as 15; in a file it is a typing error.
-    if isinstance(value, str) and "_" in value:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
+    number = as_number(value)
     return number if abs(number) <= _LARGEST else None
 
 
@@ -127,8 +117,6 @@ class Regression:
         for row in rows:
             score = self.gold(row)
             lowest, highest = min(lowest, score), max(highest, score)
-        if lowest > highest:
-            raise InputError("There is no training row.")
         if lowest == highest:
             raise InputError(
                 f"All training rows have the score {lowest:g}; there is nothing to learn from them."

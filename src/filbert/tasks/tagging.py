@@ -225,15 +225,11 @@ class Tagging:
         """Return the expected tags of a row, in BIO."""
         sentence = sentence_of(row)
         tags = schemes.tags_of(row, sentence, repair=self.repair_tags)
-        known = set(map(schemes.form_of, self.labels or ()))
-        for index, tag in enumerate(tags) if self.labels is not None else ():
-            alone, kind = schemes.form_of(tag)
-            if (alone, kind) not in known:
-                named = f"entity type {kind!r}" if kind and not alone else f"tag {tag!r}"
+        for index, tag in enumerate(tags):
+            if self.labels is not None and tag not in self.labels:
                 raise InputError(
-                    f"{place_of(row, index)}: {named} is not one of "
-                    f"{listed(entity_types(self.spec))}. Fix the row; when training, --labels "
-                    "declares one that no row has."
+                    f"{place_of(row, index)}: tag {tag!r} is not one of {listed(self.labels)}. "
+                    "Fix the row; when training, --labels declares one that no row has."
                 )
         return GoldTags(tags, sentence, row.where)
 
@@ -268,15 +264,7 @@ class Tagging:
         """Return ids of the tags of a row's words, int64 (n,)."""
         assert self.labels is not None
         ids = {label: number for number, label in enumerate(self.labels)}
-        tags = self.gold(row).tags
-        for index, tag in enumerate(tags):
-            if tag not in ids:
-                raise InputError(
-                    f"{place_of(row, index)}: tag {tag!r} is not one of "
-                    f"{listed(self.labels)}. Fix the row; when training, --labels declares one "
-                    "that no row has."
-                )
-        return np.array([ids[tag] for tag in tags], dtype=np.int64)
+        return np.array([ids[tag] for tag in self.gold(row).tags], dtype=np.int64)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return ids of the tags, int64 (K,), and the tokens that predict them, int64 (K,)."""

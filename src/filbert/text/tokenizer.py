@@ -422,11 +422,10 @@ class Tokenizer:
         A window's `num_tokens` counts its own tokens and those removed from the first text.
 
         Raises:
-            ConfigError: `stride` is below 1, or `max_length` is too small.
+            ConfigError: `max_length` is too small.
             InputError: A first text leaves no tokens for the second; `place` names the text.
         """
-        if stride < 1:
-            raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
+        assert stride >= 1, "a window that does not move would be read without end"
         self._check_max_length(texts, max_length)
         windows: list[list[Encoding]] = []
         for parts in self._run(texts, True):
