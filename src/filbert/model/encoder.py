@@ -340,8 +340,7 @@ def initialize(module: nn.Module, std: float) -> None:
     """Draw new weights in place: normal cut at two deviations, biases 0, norms 1 and 0.
 
     Source: google-research/bert, modeling.py, create_initializer
-    (truncated_normal_initializer, 0.02). A GRU is initialised as in Keras, by its own widths:
-    uniform at the input (Glorot and Bengio 2010), orthogonal within (Saxe et al. 2014).
+    (truncated_normal_initializer, 0.02).
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
