@@ -188,7 +188,7 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
     except ConfigError as error:
         log.warning("int8 is not by onnxruntime: %s", error)
         return model, dict(loading)
-    log.info("int8 by onnxruntime, since this CPU has no integer products (VNNI): %s", folder)
+    log.warning("int8 by onnxruntime, since this CPU has no integer products (VNNI): %s", folder)
     return str(folder), {**loading, "precision": "float32", "backend": "onnxruntime"}
 
 

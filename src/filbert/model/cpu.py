@@ -240,6 +240,10 @@ class PackedLinear(nn.Module):
             )
         return _onednn_product(rows_TK.to(self.dtype), self.packed, self.own_bias, activation)
 
+    def extra_repr(self) -> str:
+        """Return the widths, as nn.Linear does."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, packed"
+
 
 # Few sizes of products.
 

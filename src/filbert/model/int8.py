@@ -146,6 +146,10 @@ class QuantizedLinear(nn.Module):
             ),
         )
 
+    def extra_repr(self) -> str:
+        """Return the widths, as nn.Linear does."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, int8"
+
 
 class InputRange(NamedTuple):
     """The range of a layer's inputs, measured on rows of the kind that it will read.
@@ -258,3 +262,7 @@ class StaticLinear(nn.Module):
                 *(torch.uint8 if self.outputs else dtype, unary, [], algorithm),
             ),
         )
+
+    def extra_repr(self) -> str:
+        """Return the widths, as nn.Linear does."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, static int8"

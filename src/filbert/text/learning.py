@@ -681,6 +681,8 @@ def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
             "documents": share.num_documents,
             "bytes": share.num_bytes,
             "dropped_count": share.dropped_count,
+            "used_documents": share.num_documents - len(share.held_out),
+            "used_bytes": share.num_bytes - share.held_out_bytes,
             "held_out_documents": len(share.held_out),
             "held_out_bytes": share.held_out_bytes,
             "different_words": learned.num_words,
