@@ -265,7 +265,7 @@ def start_head(model: Model, examples: Sequence[Example], labels: Sequence[int])
     vectors = [vector for (vector,) in in_order(outputs, len(examples), None)]
     vectors_RH = row_outputs(vectors, examples).double().numpy()
     center = vectors_RH.mean(0)
-    spread = np.sqrt(vectors_RH.var(0).sum())
+    spread = np.sqrt(vectors_RH.var(0).sum()) or 1.0  # 0 where all rows have one text
     number = head.out.out_features
     scaled = (vectors_RH - center) / spread
     weights, bias = fit_logistic(scaled, np.asarray(labels), number, USUAL_STRENGTH)

@@ -28,7 +28,7 @@ from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
 
 # The message of a finding: the part of the rows, if it names one, and the sentence.
-_PART = re.compile(r"(?:(\w+): )?(.*?)\.?")
+_PART = re.compile(r"(?:(\w+): )?(.*?)\.?", re.DOTALL)
 
 
 @dataclasses.dataclass
