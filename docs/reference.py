@@ -127,9 +127,8 @@ def source_page(path: str) -> str:
     """A file of the repository, with numbered lines; the search leaves it out."""
     code = (ROOT / path).read_text(encoding="utf-8")
     lexer = get_lexer_for_filename(path, stripnl=False)
-    lines = highlight(
-        code, lexer, HtmlFormatter(linenos="inline", lineanchors="L", cssclass="highlight")
-    )
+    shape = {"linenos": "inline", "lineanchors": "L", "wrapcode": True}
+    lines = highlight(code, lexer, HtmlFormatter(cssclass="highlight", **shape))
     return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n{lines}\n"
 
 
