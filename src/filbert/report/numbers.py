@@ -9,12 +9,14 @@ MISSING = "–"
 
 
 def metric(value: Any) -> str:
-    """A metric with four decimals; an integer with thousands separators; – for None."""
+    """A metric with four decimals, a count with thousands separators, – for None."""
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else fixed(value, 4)
+    # Shares end at 100: a whole number above it is a count.
+    is_count = isinstance(value, int) or (value > 100 and value.is_integer())
+    return f"{value:,.0f}" if is_count else fixed(value, 4)
 
 
 def count(value: int | None) -> str:

@@ -165,7 +165,7 @@ def results(folder: RunFolder) -> Section | None:
         measured[f"teacher ({split})"] = teacher
     keys = dict.fromkeys(
         key for metrics in measured.values() for key, value in metrics.items()
-        if not isinstance(value, (dict, list))
+        if value is not None and not isinstance(value, (dict, list))
     )  # fmt: skip
     every = [
         [LOSSES.get(key, key), *(numbers.metric(m.get(key)) for m in measured.values())]
@@ -288,21 +288,22 @@ def lengths(folder: RunFolder) -> Section | None:
     data: dict[str, dict[str, Any]] = folder.run.get("data") or {}
     if not data:
         return None
-    rows = []
+    labelled, rows = any(facts.get("label_counts") for facts in data.values()), []
     for split, facts in data.items():
         num_rows, cut = facts.get("rows"), facts.get("truncated")
         share = f" ({numbers.percent(cut / num_rows)})" if cut and num_rows else ""
         known = [n for n in facts.get("lengths") or () if n is not None]
         quantiles = [f"{q:,.0f}" for q in np.quantile(known, _QUANTILES)] if known else [""] * 5
         rows.append([
-            split, label_counts(facts.get("label_counts") or {}), numbers.count(num_rows),
-            numbers.count(facts.get("tokens")), *quantiles, numbers.count(cut) + share,
+            split, *[label_counts(facts.get("label_counts") or {})] * labelled,
+            numbers.count(num_rows), numbers.count(facts.get("tokens")), *quantiles,
+            numbers.count(cut) + share,
         ])  # fmt: skip
     shares = [f"{share}\N{NO-BREAK SPACE}%" for share in (90, 95, 99)]
-    head = ["split", "labels", "rows", "tokens", "median", *shares, "longest"]
+    head = ["split", *["labels"] * labelled, "rows", "tokens", "median", *shares, "longest"]
     limit = next((f["max_length"] for f in data.values() if f.get("max_length")), None)
     remark = f"Lengths are in tokens, before cutting. {overflow(folder, limit)}"
-    return section("Data and lengths", Table([*head, "rows cut"], rows, 2), remark)
+    return section("Data and lengths", Table([*head, "rows cut"], rows, 1 + labelled), remark)
 
 
 def corpora(folder: RunFolder) -> Section | None:
