@@ -9,9 +9,9 @@ export const classes = {
   label: "Text",
   extra: { label: "Second text", hint: "optional, for models of pairs" },
   examples: [
-    "What a lovely evening, the music was great!",
-    "The delivery came three weeks late and the box was empty.",
-    "Thanks for your help, that fixed it.",
+    "My parcel has not arrived yet. Where is it?",
+    "The film is long, but I enjoyed every minute of it.",
+    "The central bank raised interest rates on Thursday.",
   ],
 
   ask: ({ text, extra }) => ({
