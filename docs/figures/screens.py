@@ -10,6 +10,8 @@ Needs the extras `dev` and `serve`, and a `chromium` on the path.
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
 import io
 import json
 import re
@@ -20,11 +22,13 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import TextIO
 
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 from filbert import samples
+from filbert.inference.predictor import model_facts
 from filbert.report.run import write_run_report
 
 HERE = Path(__file__).parent
@@ -46,6 +50,17 @@ model = "minilm"
 model = "minilm"
 """
 
+# The emotions of GoEmotions in the six groups of Ekman, as its authors group them.
+GROUPS = {
+    "anger": "anger annoyance disapproval",
+    "disgust": "disgust",
+    "fear": "fear nervousness",
+    "joy": "joy amusement approval excitement gratitude love optimism relief pride admiration "
+    "desire caring",
+    "sadness": "sadness disappointment embarrassment grief remorse",
+    "surprise": "surprise realization confusion curiosity",
+}
+
 # The command of each page, and the page that it writes; {data} and {samples} are folders.
 PAGES = {
     "intents": ("quickstart --out intents", "intents/report.html"),
@@ -57,8 +72,35 @@ PAGES = {
     "similarity": (
         "finetune --task regression --model minilm --train {data}/glue/STS-B/train.tsv.gz "
         "--dev {data}/glue/STS-B/dev.tsv.gz --text-column sentence1 --text-pair-column sentence2 "
-        "--label-column score --steps 300 --eval-every 60 --hide-texts --out similarity",
+        "--label-column score --epochs 4 --lr 2e-4 --hide-texts --out similarity",
         "similarity/report.html",
+    ),
+    "emotions": (
+        "finetune --task classification --model minilm --train rows/emotions_train.jsonl "
+        "--dev rows/emotions_dev.jsonl --epochs 3 --lr 3e-4 --hide-texts --out emotions",
+        "emotions/report.html",
+    ),
+    "answers": (
+        "finetune --task span_qa --model minilm --train rows/answers_train.json "
+        "--dev rows/answers_dev.json --epochs 2 --lr 2e-4 --max-length 256 --out answers",
+        "answers/report.html",
+    ),
+    "choices": (
+        "finetune --task multiple_choice --model minilm --train {data}/codah/fold_0_train.tsv.gz "
+        "--dev {data}/codah/fold_0_dev.tsv.gz --context-column prompt "
+        "--choice-columns ending0,ending1,ending2,ending3 --epochs 3 --lr 1e-4 --out choices",
+        "choices/report.html",
+    ),
+    "search": (
+        "finetune --task embedding --model minilm --train rows/search_train.csv "
+        "--dev rows/search_dev.csv --epochs 1 --out search",
+        "search/report.html",
+    ),
+    "distillation": (
+        "distill --teacher intents/model --train {samples}/intents_train.csv.gz "
+        "--dev {samples}/intents_dev.csv.gz --test {samples}/intents_test.csv.gz "
+        "--keep-layers 0,2,4 --epochs 20 --lr 2e-4 --out distillation",
+        "distillation/report.html",
     ),
     "comparison": (
         "compare study.toml --train {samples}/intents_train.csv.gz --dev "
@@ -84,6 +126,38 @@ def places(data: Path) -> dict[str, Path]:
     return {"data": data.resolve(), "samples": Path(samples.__file__).parent}
 
 
+def open_text(path: Path) -> TextIO:
+    """Open a file of text, compressed or not."""
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open()
+
+
+def write_rows(data: Path) -> None:
+    """Write the rows of two data sets in a shape that `filbert` reads, in RUNS/rows."""
+    folder = RUNS / "rows"
+    folder.mkdir(parents=True, exist_ok=True)
+    # 6,000 and 1,000 comments of GoEmotions; neutral ones have no label.
+    names = (data / "go_emotions" / "labels.txt").read_text(encoding="utf-8").split()
+    group_of = {name: group for group, members in GROUPS.items() for name in members.split()}
+    for part, count in (("train", 6000), ("dev", 1000)):
+        with open_text(data / "go_emotions" / f"{part}.tsv.gz") as file:
+            rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][:count]
+        with (folder / f"emotions_{part}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                found = {group_of.get(names[int(at)]) for at in row["labels"].split()} - {None}
+                line = {"text": row["text"], "labels": sorted(map(str, found))}
+                file.write(json.dumps(line) + "\n")
+    # 20 articles of SQuAD and 5 others; for search, every paragraph with its first question.
+    with open_text(data / "squad" / "dev-v1.1.json.gz") as file:
+        articles = sorted(json.load(file)["data"], key=lambda article: article["title"])
+    for part, chosen in (("train", articles[:20]), ("dev", articles[-5:])):
+        text = json.dumps({"version": "1.1", "data": chosen})
+        (folder / f"answers_{part}.json").write_text(text, encoding="utf-8")
+        paragraphs = [one for article in chosen for one in article["paragraphs"]]
+        with (folder / f"search_{part}.csv").open("w", encoding="utf-8", newline="") as file:
+            pairs = [(one["qas"][0]["question"], one["context"]) for one in paragraphs]
+            csv.writer(file).writerows([("text", "text_pair"), *pairs])
+
+
 def run_filbert(command: str, data: Path) -> None:
     """Run a command in the folder of the runs; an error ends the script."""
     RUNS.mkdir(parents=True, exist_ok=True)
@@ -99,7 +173,8 @@ def report_of_mini() -> None:
     log = (source / "training_log.jsonl").read_text(encoding="utf-8")
     dev = [line for line in map(json.loads, log.splitlines()) if line.get("split") == "dev"]
     facts = json.loads((source / "filbert.json").read_text(encoding="utf-8"))
-    facts |= {"name": "filbert-mini", "metrics": {"dev": dev[-1]["metrics"]}}
+    sizes = {key: model_facts("filbert-mini")[key] for key in ("family", "parameters")}
+    facts |= {"name": "filbert-mini", "model": sizes, "metrics": {"dev": dev[-1]["metrics"]}}
     (run / "run.json").write_text(json.dumps(facts), encoding="utf-8")
     (run / "metrics.jsonl").write_text(log, encoding="utf-8")
     write_run_report(run)
@@ -168,6 +243,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of public data sets")
     given = parser.parse_args()
     GALLERY.mkdir(exist_ok=True)
+    write_rows(given.data)
     for name in (name for name in given.names or PAGES if not (RUNS / PAGES[name][1]).exists()):
         if name == "pretraining":
             report_of_mini()
