@@ -182,6 +182,16 @@ def _setting(
     return choices[given]
 
 
+def default_settings(family: Family) -> dict[str, Any]:
+    """Return the settings of a family that config.json need not name."""
+    defaults = {name: default for name, (_, default) in family.keys.items()}
+    for name, choices in _CHOICES.items():
+        if name in defaults:
+            defaults[name] = family.names.get(name, choices)[defaults[name]]
+    given = {name: value for name, value in defaults.items() if value not in (None, REQUIRED)}
+    return {**family.constants, **given}
+
+
 def _check_causal(
     raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
 ) -> None:

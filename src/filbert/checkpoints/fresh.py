@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_layers, with_new_head
-from filbert.checkpoints.config_json import check_head, config_values
+from filbert.checkpoints.config_json import check_head, config_values, default_settings
 from filbert.checkpoints.families import FAMILIES, Family
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
@@ -28,80 +28,29 @@ PRETRAINING_HEADS = ("masked_lm", "pretraining", "discriminator")
 
 # Every published model of these families, base, large or small, has heads of this width.
 _HEAD_SIZE = 64
-_BASE: dict[str, Any] = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "max_position_embeddings": 512,
-}
-# Where a family differs from Devlin et al. 2019, table 1 and section 3. Sources: Liu et al. 2019,
-# appendix B; Sanh et al. 2019, section 3; Lan et al. 2020, table 1, and version 2 of its published
-# models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4; Nussbaum et
-# al. 2024, section 4; Zhang et al. 2024, appendix A; Le Breton et al. 2025, table 1; Boizard et al.
-# 2025, table 1.
-_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-_USUAL: dict[str, dict[str, Any]] = {
+# The base models, where they differ from Devlin et al. 2019 (table 1 and section 3) and from the
+# defaults of the table of families. Sources: Liu et al. 2019, appendix B; Sanh et al. 2019, section
+# 3; Lan et al. 2020, table 1, and version 2 of its models (no dropout); Clark et al. 2020,
+# table 6 (small); Warner et al. 2024, table 4; Nussbaum et al. 2024, section 4; Zhang et al. 2024,
+# appendix A; Le Breton et al. 2025, table 1; Boizard et al. 2025, table 1.
+_BASE: dict[str, Any] = {"hidden_size": 768, "num_hidden_layers": 12}
+_OWN: dict[str, dict[str, Any]] = {
     "bert": {},
     "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
-    "distilbert": {"num_hidden_layers": 6, "type_vocab_size": 0},
-    "albert": {
-        "embedding_size": 128,
-        "num_hidden_groups": 1,
-        "hidden_act": "gelu_tanh",
-        **_NO_DROPOUT,
-    },
-    "electra": {"hidden_size": 256, "embedding_size": 128},
-    "modernbert": {
-        **FAMILIES["modernbert"].constants,
-        "num_hidden_layers": 22,
-        "max_position_embeddings": 8192,
-        "rotary_base": 160_000.0,
-        "local_rotary_base": 10_000.0,
-        "local_window": 128,
-        "global_every": 3,
-        "layer_norm_eps": 1e-5,
-        **_NO_DROPOUT,
-    },
-    "nomic_bert": {
-        **FAMILIES["nomic_bert"].constants,
-        "max_position_embeddings": 2048,
-        "rotary_base": 1000.0,
-        "hidden_act": "silu",
-        **_NO_DROPOUT,
-    },
-    "gte": {
-        **FAMILIES["gte"].constants,
-        "max_position_embeddings": 8192,
-        "rotary_base": 160_000.0,
-        "attention_dropout": 0.0,
-    },
+    "distilbert": {"num_hidden_layers": 6},
+    "albert": {"embedding_size": 128},
+    "electra": {"hidden_size": 256},
+    "modernbert": {"num_hidden_layers": 22},
+    "nomic_bert": {},
+    "gte": {"type_vocab_size": 2},
     "neobert": {
-        **FAMILIES["neobert"].constants,
         "num_hidden_layers": 28,
         "max_position_embeddings": 4096,
         "layer_norm_eps": 1e-5,
-        "hidden_act": "silu",
     },
-    "eurobert": {
-        **FAMILIES["eurobert"].constants,
-        "max_position_embeddings": 8192,
-        "rotary_base": 250_000.0,
-        "layer_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "attention_dropout": 0.0,
-        "pooled": "late",
-    },
-    "mpnet": {
-        **FAMILIES["mpnet"].constants,
-        "max_position_embeddings": 514,
-        "layer_norm_eps": 1e-5,
-    },
-    "deberta-v2": {
-        **FAMILIES["deberta-v2"].constants,
-        "type_vocab_size": 0,
-        "layer_norm_eps": 1e-7,
-        "distance_buckets": 256,
-        "max_distance": 512,
-    },
+    "eurobert": {"rotary_base": 250_000.0},
+    "mpnet": {"max_position_embeddings": 514, "layer_norm_eps": 1e-5},
+    "deberta-v2": {"distance_buckets": 256, "max_distance": 512},
 }
 # Widths of the feed-forward network by the hidden size, where it is not four times as wide.
 _WIDE: dict[str, Callable[[int], int]] = {
@@ -124,9 +73,9 @@ def fresh_config(
     family: str, *, vocab_size: int, head: str, pad_id: int | None = None, **sizes: Any
 ) -> EncoderConfig:
     """Return the configuration of a new model, for the arguments of `fresh_checkpoint`."""
-    if family not in _USUAL:
+    if family not in _OWN:
         raise ConfigError(
-            f"No new model of the family {family!r} can be made; choose {', '.join(_USUAL)}."
+            f"No new model of the family {family!r} can be made; choose {', '.join(_OWN)}."
         )
     table = FAMILIES[family]
     _check_pretraining(head, table)
@@ -136,7 +85,7 @@ def fresh_config(
             "Learn the vocabulary with --kind bytebpe, or choose another family."
         )
     given = {name: value for name, value in sizes.items() if value is not None}
-    values = {**_BASE, **_USUAL[family]}
+    values = {**default_settings(table), **_BASE, **_OWN[family]}
     if table.offset_by_pad:
         pad = _PAD_ID[family] if pad_id is None else pad_id
         values["position_offset"] = pad + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,75 +215,6 @@ def loss_weights(
         return tuple((num_rows - counts) / counts)
     # As scikit-learn's "balanced": the mean weight of a training row is 1.
     return tuple(num_rows / (len(counts) * counts))
-
-
-# Predictions
-
-
-def answer(
-    probabilities: np.ndarray,
-    labels: Sequence[str],
-    thresholds: Sequence[float] | None,
-    *,
-    multilabel: bool,
-    positive: int | None,
-) -> dict[str, Any]:
-    """Return `scores`, and `label` with its `score` or `labels` that follow from them.
-
-    Args:
-        probabilities: float (C,).
-        labels: C names.
-        thresholds: One per label when multi-label (None: 0.5 for all); one for the positive class
-            of two; None: the likeliest wins.
-        multilabel: Any number of labels.
-        positive: The positive class of two; None for more.
-    """
-    scores = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
-    if multilabel:
-        least = thresholds or [0.5] * len(labels)
-        given = [k for k, p, t in zip(labels, probabilities, least, strict=True) if p >= t]
-        return {"labels": given, "scores": scores}
-    best = int(probabilities.argmax())
-    if positive is not None and thresholds:
-        best = positive if probabilities[positive] >= thresholds[0] else 1 - positive
-    return {"label": labels[best], "score": scores[labels[best]], "scores": scores}
-
-
-def complete_answer(
-    prediction: Mapping[str, Any], where: str, labels: Sequence[str], *, multilabel: bool
-) -> dict[str, Any]:
-    """Return a prediction of another program with `scores` for all labels and `label` (`labels`).
-
-    A prediction without scores gets 1 for its labels and 0 for the others; one without labels gets
-    the label with the highest score, or when multi-label those from 0.5.
-
-    Raises:
-        InputError: Something is missing, unknown or no probability, with file and line.
-    """
-    key = "labels" if multilabel else "label"
-    scores, named = prediction.get("scores"), prediction.get(key)
-    if named is None and scores is None:
-        raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
-    try:
-        given = named if multilabel and isinstance(named, list) else [named]
-        chosen = [label_name(n) for n in given if n is not None]
-        table = None if scores is None else {label_name(k): float(v) for k, v in scores.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: the prediction cannot be read: {error}.") from error
-    if not set(chosen) <= set(labels):
-        raise InputError(f"{where}: {chosen} is not one of the labels {listed(labels)}.")
-    if table is None:
-        table = {label: float(label in chosen) for label in labels}
-    if set(table) != set(labels) or not all(0.0 <= score <= 1.0 for score in table.values()):
-        raise InputError(
-            f"{where}: the scores must be a probability from 0 to 1 for each label of "
-            f"{listed(labels)}. Name all labels with --labels."
-        )
-    if named is None:
-        chosen = [max(labels, key=table.__getitem__)]
-        if multilabel:
-            chosen = [label for label in labels if table[label] >= 0.5]
-    return {key: chosen if multilabel else chosen[0], "scores": table}
 
 
 # 0/1 columns that become one label

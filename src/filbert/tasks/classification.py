@@ -18,11 +18,10 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
 from filbert.data.labels import (
-    answer,
     check_names,
     class_weights,
-    complete_answer,
     has_list,
+    label_name,
     label_order,
     labels_in,
     listed,
@@ -132,8 +131,36 @@ class LabelledTexts(TextRows):
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """Return all `scores`; a prediction without scores has probability 1 for its label."""
-        return complete_answer(prediction, where, spec.labels or (), multilabel=spec.multilabel)
+        """Return `scores` for all labels, and `label` or `labels`.
+
+        A prediction without scores has 1 for its labels and 0 for the others; one without labels
+        has the label with the highest score, or when multi-label those from 0.5.
+        """
+        labels, multilabel = spec.labels or (), spec.multilabel
+        key = "labels" if multilabel else "label"
+        scores, named = prediction.get("scores"), prediction.get(key)
+        if named is None and scores is None:
+            raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
+        try:
+            given = named if multilabel and isinstance(named, list) else [named]
+            chosen = [label_name(n) for n in given if n is not None]
+            table = None if scores is None else {label_name(k): float(v) for k, v in scores.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InputError(f"{where}: the prediction cannot be read: {error}.") from error
+        if not set(chosen) <= set(labels):
+            raise InputError(f"{where}: {chosen} is not one of the labels {listed(labels)}.")
+        if table is None:
+            table = {label: float(label in chosen) for label in labels}
+        if set(table) != set(labels) or not all(0.0 <= score <= 1.0 for score in table.values()):
+            raise InputError(
+                f"{where}: the scores must be a probability from 0 to 1 for each label of "
+                f"{listed(labels)}. Name all labels with --labels."
+            )
+        if named is None:
+            chosen = [max(labels, key=table.__getitem__)]
+            if multilabel:
+                chosen = [label for label in labels if table[label] >= 0.5]
+        return {key: chosen if multilabel else chosen[0], "scores": table}
 
 
 LABELLED = LabelledTexts()
@@ -293,17 +320,21 @@ class Classification:
         logits = row_outputs(outputs, examples).numpy()
         table = calibration.probabilities(logits, self.temperature, multilabel=self.multilabel)
         lengths = lengths_of(examples, rows_of(examples))
-        return [
-            answer(
-                row,
-                self.labels,
-                self.thresholds,
-                multilabel=self.multilabel,
-                positive=self._positive_id,
-            )
-            | length
-            for row, length in zip(table, lengths, strict=True)
-        ]
+        return [self._answer(row) | length for row, length in zip(table, lengths, strict=True)]
+
+    def _answer(self, probabilities: np.ndarray) -> dict[str, Any]:
+        """Return `scores` of float (C,), and `label` with its `score` or `labels`."""
+        assert self.labels is not None
+        labels, thresholds, positive = self.labels, self.thresholds, self._positive_id
+        scores = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
+        if self.multilabel:
+            least = thresholds or [0.5] * len(labels)
+            given = [k for k, p, t in zip(labels, probabilities, least, strict=True) if p >= t]
+            return {"labels": given, "scores": scores}
+        best = int(probabilities.argmax())
+        if positive is not None and thresholds:
+            best = positive if probabilities[positive] >= thresholds[0] else 1 - positive
+        return {"label": labels[best], "score": scores[labels[best]], "scores": scores}
 
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]

@@ -21,16 +21,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
 from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
-from filbert.data.texts import (
-    CHUNK_ROWS,
-    complete_pair,
-    read_texts,
-    require_pair,
-    scale_of,
-    score_of,
-    text_of,
-)
-from filbert.errors import ConfigError, InputError
+from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
+from filbert.errors import ConfigError, InputError, printable
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
 from filbert.metrics.similarity import (
     own_pair_ranks,
@@ -96,7 +88,17 @@ class TextPairs(TextRows):
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
         """Return `value`, and `rank` and `pool_size` if both are given."""
-        return complete_pair(prediction, where)
+        keys = ("value", "rank", "pool_size")
+        value, rank, size = (as_number(prediction.get(key)) for key in keys)
+        if not math.isfinite(value):
+            raise InputError(
+                f"{where}: a prediction needs 'value', the cosine of a pair, a number."
+            )
+        if prediction.get("rank") is None or prediction.get("pool_size") is None:
+            return {"value": value}
+        if not 1 <= rank <= size < math.inf:
+            raise InputError(f"{where}: 'rank' must be a number from 1 to 'pool_size'.")
+        return {"value": value, "rank": int(rank), "pool_size": int(size)}
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
@@ -109,6 +111,20 @@ class TextPairs(TextRows):
 
 
 PAIRS = TextPairs()
+
+
+def _score_of(row: Row) -> float | None:
+    """Return the label as a number; None without one."""
+    value = row.values.get("label")
+    if value is None or value == "":
+        return None
+    number = as_number(value)
+    if not math.isfinite(number):
+        raise InputError(
+            f"{row.where}: label {printable(repr(value), 40)} is not a number. A label says how "
+            "similar both texts are."
+        )
+    return number
 
 
 @dataclass(frozen=True)
@@ -172,27 +188,43 @@ class SentenceEmbedding:
         return cls(options.loss, options.scale, options.pooling, options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> SentenceEmbedding:
-        """Find the scale of the labels; see `scale_of`."""
-        score_max = scale_of(self._checked(rows))
+        """Find what scores are divided by to become cosines.
+
+        1.0 if all are between -1 and 1, 5.0 if all are between 0 and 5 (as in STS-B), else the
+        largest.
+        """
+        scores = []
+        for row in rows:
+            if (score := self.gold(row)) is None:
+                continue
+            if self._is_contrastive and score != 1.0:
+                raise InputError(
+                    f"{row.where}: label {score:g}. --loss contrastive takes every row as a pair "
+                    "with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
+                )
+            scores.append((score, row.where))
         if self._is_contrastive:
             return self
+        smallest, where = min(scores, default=(0.0, ""))
+        largest = max(scores, default=(0.0, ""))[0]
+        is_cosine = smallest >= -1 and largest <= 1
+        if smallest < 0 and not is_cosine:
+            raise InputError(
+                f"{where}: label {smallest:g}, but the largest is {largest:g}. A label is the "
+                "wanted cosine of both texts, from -1 to 1, or a score from 0 upwards."
+            )
+        score_max = 1.0 if is_cosine else 5.0 if largest <= 5 else largest
         log.info("labels run to %g; divided by that they are cosines", score_max)
         return replace(self, score_max=score_max)
 
-    def _checked(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            self.gold(row)
-            if self._is_contrastive and score_of(row) not in (None, 1.0):
-                raise InputError(
-                    f"{row.where}: label {score_of(row):g}. --loss contrastive takes every row as "
-                    "a pair with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
-                )
-            yield row
-
     def gold(self, row: Row) -> float | None:
         """Return the label as given; None without one, which is for the contrastive loss only."""
-        require_pair(row)
-        score = score_of(row)
+        if row.values.get("text_pair") in (None, ""):
+            raise InputError(
+                f"{row.where}: no second text. Sentence vectors are trained on pairs; fill the "
+                "column 'text_pair', or drop the row."
+            )
+        score = _score_of(row)
         if score is None and not self._is_contrastive:
             raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
         return score

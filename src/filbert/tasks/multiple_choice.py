@@ -20,16 +20,9 @@ from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
 from filbert.data.examples import Example, check_overflow, encode_rows, lengths_of, rows_of
 from filbert.data.records import Row
-from filbert.data.texts import (
-    check_choice_columns,
-    checked_choices,
-    choices_of,
-    chosen_index,
-    counted,
-    read_choices,
-    whole_number,
-)
-from filbert.errors import ConfigError, InputError
+from filbert.data.streams import BadRowReporter, check_each, name_of, suffix_of
+from filbert.data.texts import as_number
+from filbert.errors import ConfigError, InputError, printable
 from filbert.metrics.classification import multiclass_metrics
 from filbert.model.pooling import table_of_groups
 from filbert.tasks.base import (
@@ -57,21 +50,37 @@ class ContextsWithChoices(RowFormat):
     no_label_columns = "a row names one of its choices, see --label-column"
 
     def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
-        """Yield rows with choices; labelled rows have as many as the first row of the file."""
-        expected: int | None = None
+        """Yield rows with `context`, `choices` (a list of texts) and, if labelled, `label`.
 
-        def check(row: Row) -> None:
+        Labelled rows have as many choices as the first row of the file.
+        """
+        path, names, labelled, on_error = source
+        _check_columns(names)
+        columns, expected = names.choice_columns, None
+        if columns is None and suffix_of(path) in (".csv", ".tsv"):
+            raise InputError(
+                f"{name_of(path)}: a table has one column per choice, and none are named. "
+                "Pass --choice-columns, as in --choice-columns ending0,ending1."
+            )
+        required = ["context", *["label"] * labelled, *([] if columns else ["choices"])]
+        rows = names.read(path, required=required, extra=columns or (), on_error=on_error)
+
+        def checked(row: Row) -> Row:
             nonlocal expected
-            count = len(choices_of(row))
+            if columns:
+                values = {key: row.values[key] for key in required}
+                values["choices"] = [row.values[own] for own in columns]
+                row = Row(values, row.path, row.line)
+            count = len(_choices_of(row))
             expected = expected or count
-            if source.labelled and count != expected:
+            if labelled and count != expected:
                 raise InputError(
-                    f"{row.where}: {counted(count)}; the first row has {expected}, and all must "
+                    f"{row.where}: {_counted(count)}; the first row has {expected}, and all must "
                     "have equally many. Fix the row, or drop it."
                 )
+            return row
 
-        path, names, labelled, on_error = source
-        return read_choices(path, names, labelled=labelled, check=check, on_error=on_error)
+        return check_each(rows, checked, BadRowReporter(on_error))
 
     def from_value(self, value: Any, index: int) -> Row:
         """Return the row of a mapping with `context` and `choices`."""
@@ -80,7 +89,7 @@ class ContextsWithChoices(RowFormat):
                 f"Item {index} is a {type(value).__name__}; a mapping with 'context' and 'choices' "
                 "is expected."
             )
-        choices = checked_choices(value.get("context"), value.get("choices"), f"Item {index}")
+        choices = _checked_choices(value.get("context"), value.get("choices"), f"Item {index}")
         return Row({"context": value["context"], "choices": choices}, "items", index + 1)
 
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
@@ -95,14 +104,14 @@ class ContextsWithChoices(RowFormat):
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
         """Return `choice` and `scores`; a missing choice is the one with the highest score."""
-        count = len(choices_of(row))
+        count = len(_choices_of(row))
         choice, scores = prediction.get("choice"), prediction.get("scores")
         if choice is None and scores is None:
             raise InputError(f"{where}: a prediction needs 'choice', 'scores', or both.")
         if scores is not None:
             scores = _probabilities(scores, count, where)
             choice = scores.index(max(scores)) if choice is None else choice
-        number = whole_number(choice)
+        number = _whole_number(choice)
         if number is None or not 0 <= number < count:
             raise InputError(f"{where}: the choice is not a number from 0 to {count - 1}.")
         return {"choice": number, "scores": scores}
@@ -120,13 +129,47 @@ class ContextsWithChoices(RowFormat):
                 yield Finding("warning", "repeated_choice", message, row.where)
 
 
+def _check_columns(names: ColumnNames) -> None:
+    """Refuse one column of choices only, one twice, or a list in addition to the columns."""
+    columns = names.choice_columns
+    if columns is None:
+        return
+    if names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns):
+        raise ConfigError(
+            f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
+            "different columns and excludes --choices-column."
+        )
+
+
+def _choices_of(row: Row) -> list[str]:
+    return _checked_choices(row.values.get("context"), row.values.get("choices"), row.where)
+
+
+def _checked_choices(context: Any, choices: Any, where: str) -> list[str]:
+    """Return the choices; check that context and choices are texts."""
+    is_list = isinstance(choices, list | tuple | np.ndarray) and len(choices) >= 2
+    if not isinstance(context, str) or not is_list or not all(isinstance(c, str) for c in choices):
+        raise InputError(f"{where}: expected a context, a text, and a list of two or more choices.")
+    return list(choices)
+
+
+def _whole_number(value: Any) -> int | None:
+    """Return a whole number, also of 2.0 or the text "2"; None for anything else."""
+    number = as_number(value)
+    return int(number) if number.is_integer() else None
+
+
+def _counted(count: int) -> str:
+    return f"{count} choice" + ("" if count == 1 else "s")
+
+
 def _probabilities(scores: Any, count: int, where: str) -> list[float]:
     try:
         values = [float(score) for score in scores]
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: the scores are not a list of numbers.") from error
     if len(values) != count:
-        raise InputError(f"{where}: {len(values)} scores for {counted(count)}.")
+        raise InputError(f"{where}: {len(values)} scores for {_counted(count)}.")
     if not all(0.0 <= value <= 1.0 for value in values):
         raise InputError(f"{where}: a score is not a probability from 0 to 1.")
     return values
@@ -172,7 +215,7 @@ class MultipleChoice:
         """Create a task from options, before any row is read."""
         refuse_cleaning(options, "choices are read as written")
         check_overflow(options.on_overflow)
-        check_choice_columns(names)
+        _check_columns(names)
         if options.on_overflow not in _RULES:
             raise ConfigError(
                 f"on_overflow is {options.on_overflow!r}; multiple_choice scores pairs of texts "
@@ -185,19 +228,31 @@ class MultipleChoice:
         fitted = replace(self, num_choices=None)
         for row in rows:
             if fitted.num_choices is None:
-                fitted = replace(fitted, num_choices=len(choices_of(row)))
+                fitted = replace(fitted, num_choices=len(_choices_of(row)))
             fitted.gold(row)
         return fitted
 
     def gold(self, row: Row) -> int:
-        """Return the number of the right choice, from 0."""
-        choices = choices_of(row)
+        """Return the number of the right choice, from 0.
+
+        A label is a number in range, or the text of exactly one choice.
+        """
+        choices = _choices_of(row)
         if self.num_choices not in (None, len(choices)):
             raise InputError(
-                f"{row.where}: {counted(len(choices))}; the training rows have "
+                f"{row.where}: {_counted(len(choices))}; the training rows have "
                 f"{self.num_choices}, and all must have equally many. Fix the row, or drop it."
             )
-        return chosen_index(row, choices)
+        value: Any = row.values.get("label")
+        number = _whole_number(value)
+        if number is not None and 0 <= number < len(choices):
+            return number
+        if choices.count(value) != 1:
+            raise InputError(
+                f"{row.where}: label {printable(repr(value), 40)} is neither a number from 0 to "
+                f"{len(choices) - 1} nor the text of exactly one choice."
+            )
+        return choices.index(value)
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
