@@ -43,7 +43,7 @@ _PUBLISHED = (
     "google/electra-base-discriminator", "answerdotai/ModernBERT-base",
 )  # fmt: skip
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}")
 # A TensorFlow checkpoint also has a file with its graph, which is not needed.
 _PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
@@ -80,7 +80,7 @@ def find_model(name: str, *, tokenizer_only: bool = False) -> Path:
         return built_in
     if _FILE.fullmatch(name):
         raise InputError(f"{name!r}: no such file or checkpoint. Check the path.")
-    if name.startswith((".", "~", os.sep)) or not _HUB_ID.fullmatch(hub_id):
+    if name.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(hub_id):
         raise InputError(
             f"{printable(name, 200)!r}: no such folder, and it is not a Hugging Face Hub id "
             "(owner/name) either. Check the path."

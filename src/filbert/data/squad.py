@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding
 from filbert.data.records import Row, guarded
 from filbert.data.streams import (
     BOM,
@@ -521,37 +520,3 @@ def shares(answers: Sequence[SpanAnswer]) -> list[float]:
     totals = np.array([answer.total for answer in answers])
     weights = np.exp(totals - totals.max())
     return [float(share) for share in weights / weights.sum()]
-
-
-def question_findings(
-    rows: Sequence[Row], cutting: Cutting | None, max_answer_length: int
-) -> Iterator[Finding]:
-    """Yield what is wrong with questions that can be read.
-
-    Args:
-        cutting: without it, lengths are not checked.
-    """
-    sound = []
-    for row in rows:
-        answers = row.values.get("answers") or []
-        if all(at_its_offset(answer, row.values["context"]) for answer in answers):
-            sound.append(row)
-        else:
-            message = "Answers that are not in the context at their answer_start."
-            yield Finding("error", "answer_offset", message, question_place(row))
-    if cutting is None:
-        return
-    for row, encodings, windows in cut_up(sound, cutting):
-        if encodings[0].truncated:
-            message = f"Questions longer than {cutting.max_question_length} tokens; cut there."
-            yield Finding("warning", "question_cut", message, question_place(row))
-        if not row.values.get("answers"):
-            continue
-        tokens = wanted_tokens(row, windows[0].question)
-        whole = any(place_in(window, tokens) != (0, 0) for window in windows)
-        if tokens is None or not whole or tokens[1] - tokens[0] >= max_answer_length:
-            message = (
-                f"Answers that no window of {cutting.max_length} tokens holds whole, or that are "
-                f"longer than {max_answer_length} tokens."
-            )
-            yield Finding("warning", "answer_lost", message, question_place(row))

@@ -114,8 +114,32 @@ class Questions(RowFormat):
     ) -> Iterator[Finding]:
         """Answers that are not at their offset or that no window holds, and long questions."""
         assert isinstance(task, SpanQA)
-        cutting = None if tokenizer is None else _cutting(task, tokenizer, max_length)
-        return spans.question_findings(rows, cutting, task.max_answer_length)
+        sound = []
+        for row in rows:
+            answers, context = row.values.get("answers") or [], row.values["context"]
+            if all(spans.at_its_offset(answer, context) for answer in answers):
+                sound.append(row)
+            else:
+                message = "Answers that are not in the context at their answer_start."
+                yield Finding("error", "answer_offset", message, spans.question_place(row))
+        if tokenizer is None:
+            return
+        longest = task.max_question_length
+        for row, encodings, windows in spans.cut_up(sound, _cutting(task, tokenizer, max_length)):
+            place = spans.question_place(row)
+            if encodings[0].truncated:
+                message = f"Questions longer than {longest} tokens; cut there."
+                yield Finding("warning", "question_cut", message, place)
+            if not row.values.get("answers"):
+                continue
+            tokens = spans.wanted_tokens(row, windows[0].question)
+            whole = any(spans.place_in(window, tokens) != (0, 0) for window in windows)
+            if tokens is None or not whole or tokens[1] - tokens[0] >= task.max_answer_length:
+                message = (
+                    f"Answers that no window of {max_length} tokens holds whole, or that are "
+                    f"longer than {task.max_answer_length} tokens."
+                )
+                yield Finding("warning", "answer_lost", message, place)
 
 
 QUESTIONS = Questions()

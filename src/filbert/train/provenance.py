@@ -24,6 +24,7 @@ import torch
 from huggingface_hub import metadata_load
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from filbert.checkpoints.opening import HUB_ID
 from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
@@ -50,7 +51,6 @@ BUILT_IN = {
     "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
     "filbert-mini": None,
 }
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _hub_id(name: str) -> str | None:
     if name in BUILT_IN:
         return BUILT_IN[name]
     hub_id = name.partition("@")[0]  # without the revision
-    is_id = _HUB_ID.fullmatch(hub_id) and not Path(name).exists()
+    is_id = HUB_ID.fullmatch(hub_id) and not Path(name).exists()
     return hub_id if is_id else None
 
 

@@ -29,17 +29,14 @@ def info(
 
     --json also has all settings, and of a TensorFlow checkpoint all tensors.
     """
-    from filbert.checkpoints.differences import differences
-    from filbert.checkpoints.opening import find_model
-    from filbert.inference.predictor import model_facts
+    from filbert import api
 
-    if other is not None:
-        result = differences((model, other), (find_model(model), find_model(other)))
-        print_json(result) if json else print_differences(result)
-        return
-    facts = model_facts(model)
+    facts = api.info(model, other)
     if json:
         print_json(facts)
+        return
+    if other is not None:
+        print_differences(facts)
         return
     config, tokenizer = facts["config"], facts["tokenizer"]
     sizes = "{num_hidden_layers} layers, width {hidden_size}, {num_attention_heads} heads"
