@@ -233,12 +233,11 @@ LAYER = (
     "output.dense",
     "output.LayerNorm",
 )
+_SIZES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+)  # fmt: skip
 KEYS: dict[str, tuple[str, Any]] = {
-    "vocab_size": ("vocab_size", REQUIRED),
-    "hidden_size": ("hidden_size", REQUIRED),
-    "num_hidden_layers": ("num_hidden_layers", REQUIRED),
-    "num_attention_heads": ("num_attention_heads", REQUIRED),
-    "intermediate_size": ("intermediate_size", REQUIRED),
+    **{name: (name, REQUIRED) for name in _SIZES},
     "max_position_embeddings": ("max_position_embeddings", 512),
     "type_vocab_size": ("type_vocab_size", 2),
     "hidden_act": ("hidden_act", "gelu"),
@@ -247,6 +246,13 @@ KEYS: dict[str, tuple[str, Any]] = {
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
     "initializer_range": ("initializer_range", 0.02),
 }
+
+
+def with_defaults(keys: dict[str, tuple[str, Any]], **values: Any) -> dict[str, tuple[str, Any]]:
+    """Return keys of config.json with other defaults, by setting."""
+    return keys | {name: (keys[name][0], value) for name, value in values.items()}
+
+
 MUST: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -254,6 +260,7 @@ MUST: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "quantization_config": (None,),
 }
+_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 # Of the families whose encoders become causal by a key.
 CAUSAL_KEY = "is_decoder"
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
@@ -325,13 +332,7 @@ _MODERNBERT_FLAGS = {
 
 
 _MODERNBERT_KEYS = {
-    **{
-        name: KEYS[name]
-        for name in (
-            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-            *("intermediate_size", "initializer_range"),
-        )
-    },
+    **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
     "max_position_embeddings": ("max_position_embeddings", 8192),
     "hidden_act": ("hidden_activation", "gelu"),
     "layer_norm_eps": ("norm_eps", 1e-5),
@@ -408,34 +409,50 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     flat = dict(raw)
     if raw.get("layer_types") is not None:
         flat["global_attn_every_n_layers"], _ = _global_layers(raw, path, first=0)
-    parameters = raw.get("rope_parameters")
-    if parameters is not None:
-        if not isinstance(parameters, dict):
-            raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
-        if unknown := [name for name in parameters if name not in _THETAS]:
-            raise FormatError(
-                f"{path}: rope_parameters has {short(unknown[0])}; filbert reads "
-                f"{' and '.join(_THETAS)} there."
-            )
-        for kind, key in _THETAS.items():
-            given = parameters.get(kind)
-            if given is None:
-                continue
-            if (
-                not isinstance(given, dict)
-                or given.keys() - {"rope_type", "rope_theta"}
-                or given.get("rope_type", "default") != "default"
-            ):
-                raise FormatError(
-                    f"{path}: rope_parameters.{kind} is {short(given)}; filbert's encoder has only "
-                    "rope_type default, with a rope_theta."
-                )
-            if "rope_theta" in given:
-                flat[key] = given["rope_theta"]
+    flat |= _thetas(raw, _THETAS, path)
     # The oldest files may leave the second out.
     if "local_rope_theta" in flat and flat["local_rope_theta"] is None:
         flat["local_rope_theta"] = flat.get("global_rope_theta", _FAR_THETA)
     return flat
+
+
+def _thetas(raw: dict[str, Any], keys: dict[str, str], path: Path) -> dict[str, Any]:
+    """Return the bases of rotary positions that are nested by kind of layer, under flat `keys`.
+
+    Raises:
+        FormatError: Scaled positions, or another kind of layer.
+    """
+    parameters = raw.get("rope_parameters") or {}
+    if not isinstance(parameters, dict):
+        raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
+    if unknown := [name for name in parameters if name not in keys]:
+        raise FormatError(
+            f"{path}: rope_parameters has {short(unknown[0])}; filbert reads "
+            f"{' and '.join(keys)} there."
+        )
+    read = {
+        key: _with_theta({"rope_parameters": parameters.get(kind)}, path)
+        for kind, key in keys.items()
+    }
+    return {key: one["rope_theta"] for key, one in read.items() if "rope_theta" in one}
+
+
+def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return config.json with the base of the rotary positions as a flat key.
+
+    Raises:
+        FormatError: Scaled positions.
+    """
+    given = raw.get("rope_parameters") or {}
+    if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
+        raise FormatError(
+            f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
+        )
+    if given.get("rope_type", "default") != "default":
+        raise FormatError(
+            f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
+        )
+    return {**raw, **({"rope_theta": given["rope_theta"]} if "rope_theta" in given else {})}
 
 
 def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
@@ -629,12 +646,9 @@ def _albert() -> Family:
             "full_layer_layer_norm",
         ),
         keys={
-            **KEYS,
+            **with_defaults(KEYS, hidden_act="gelu_new", **_NO_DROPOUT),
             "embedding_size": ("embedding_size", REQUIRED),
             "num_hidden_groups": ("num_hidden_groups", 1),
-            "hidden_act": ("hidden_act", "gelu_new"),
-            "hidden_dropout": ("hidden_dropout_prob", 0.0),
-            "attention_dropout": ("attention_probs_dropout_prob", 0.0),
         },
         must={**MUST, "inner_group_num": (1,)},
         always_projects=True,
@@ -698,30 +712,7 @@ def _electra() -> Family:
 # transformers 5, which reads and writes the same tensor names.
 
 
-def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with the base of the rotary positions as a flat key.
-
-    Raises:
-        FormatError: Scaled positions.
-    """
-    given = raw.get("rope_parameters") or {}
-    if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
-        raise FormatError(
-            f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
-        )
-    if given.get("rope_type", "default") != "default":
-        raise FormatError(
-            f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
-        )
-    return {**raw, **({"rope_theta": given["rope_theta"]} if "rope_theta" in given else {})}
-
-
-def _rotary_keys(theta: float, longest: int) -> dict[str, tuple[str, Any]]:
-    """Return the keys of a rotary family without other differences from BERT's."""
-    own = {"rotary_base": ("rope_theta", theta)}
-    return {**KEYS, **own, "max_position_embeddings": ("max_position_embeddings", longest)}
-
-
+_ROTARY_KEYS = {**KEYS, "rotary_base": ("rope_theta", REQUIRED)}
 _ROTARY_MUST = {**MUST, "position_embedding_type": ("rope", "rotary", "absolute", None)}
 _UNSCALED: dict[str, tuple[Any, ...]] = {"rope_scaling": (None,)}
 
@@ -770,12 +761,13 @@ def _nomic_bert() -> Family:
         layer_modules=("attn.out_proj", "norm1", ("mlp.fc12", "mlp.fc11"), "mlp.fc2", "norm2"),
         renamed=((r"^bert\.", "nomic_bert."),),
         zeros=(f"{lm}.bias", f"{lm}.transform.dense.bias"),
-        keys={
-            **_rotary_keys(1000.0, 2048),
-            "hidden_act": ("hidden_act", "silu"),
-            "hidden_dropout": ("hidden_dropout_prob", 0.0),
-            "attention_dropout": ("attention_probs_dropout_prob", 0.0),
-        },
+        keys=with_defaults(
+            _ROTARY_KEYS,
+            rotary_base=1000.0,
+            max_position_embeddings=2048,
+            hidden_act="silu",
+            **_NO_DROPOUT,
+        ),
         flattened=_nomic_flattened,
         names={"hidden_act": {"silu": "silu", "swiglu": "silu"}},
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
@@ -814,11 +806,13 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
     pooler = PoolerSlot(name=f"{prefix}.pooler.dense", activation="tanh")
     words = table_names(prefix)
     names = masked_lm_names("lm_head.decoder", "lm_head.dense", "lm_head.norm")
-    keys = {
-        **_rotary_keys(theta, 8192),
-        "type_vocab_size": ("type_vocab_size", 1),
-        "attention_dropout": ("attention_probs_dropout_prob", 0.0),
-    }
+    keys = with_defaults(
+        _ROTARY_KEYS,
+        rotary_base=theta,
+        max_position_embeddings=8192,
+        type_vocab_size=1,
+        attention_dropout=0.0,
+    )
     tasks = task_heads(sequence=(OUT, pooler))
     return Family(
         model_type=model_type,
@@ -878,11 +872,13 @@ def _jina_v3() -> Family:
         qkv=("mixer.Wqkv",),
         layer_modules=("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         renamed=((original, ".weight"),),
-        keys={
-            **_rotary_keys(20000.0, 8194),
-            "type_vocab_size": ("type_vocab_size", 1),
-            "layer_norm_eps": ("layer_norm_eps", 1e-5),
-        },
+        keys=with_defaults(
+            _ROTARY_KEYS,
+            rotary_base=20000.0,
+            max_position_embeddings=8194,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+        ),
         flattened=_jina_flattened,
         must={**_ROTARY_MUST, **_UNSCALED},
         causal_key=None,
@@ -902,12 +898,7 @@ _LLAMA_LAYER = (
     "post_attention_layernorm",
 )
 _LLAMA_KEYS: dict[str, tuple[str, Any]] = {
-    **{
-        name: KEYS[name]
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    },
-    "intermediate_size": KEYS["intermediate_size"],
-    "initializer_range": KEYS["initializer_range"],
+    **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
     "max_position_embeddings": ("max_position_embeddings", REQUIRED),
     "num_key_value_heads": ("num_key_value_heads", None),
     "head_size": ("head_dim", None),
@@ -980,9 +971,7 @@ def _eurobert() -> Family:
         "eurobert",
         "EuroBert",
         keys={
-            **_LLAMA_KEYS,
-            "max_position_embeddings": ("max_position_embeddings", 8192),
-            "layer_norm_eps": ("rms_norm_eps", 1e-5),
+            **with_defaults(_LLAMA_KEYS, max_position_embeddings=8192, layer_norm_eps=1e-5),
             "pooled": ("classifier_pooling", "late"),
         },
         flattened=_eurobert_flattened,
@@ -1006,12 +995,9 @@ def _qwen3() -> Family:
         "qwen3",
         "Qwen3",
         layer_modules=(*_LLAMA_LAYER, "self_attn.q_norm", "self_attn.k_norm"),
-        keys={
-            **_LLAMA_KEYS,
-            "max_position_embeddings": ("max_position_embeddings", 32768),
-            "num_key_value_heads": ("num_key_value_heads", 32),
-            "head_size": ("head_dim", 128),
-        },
+        keys=with_defaults(
+            _LLAMA_KEYS, max_position_embeddings=32768, num_key_value_heads=32, head_size=128
+        ),
         constants={**_RMS, "qk_norm": True, "causal": True},
         must={"use_sliding_window": (False, None)},
         written={"attention_bias": False, "use_sliding_window": False},
@@ -1029,13 +1015,7 @@ def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: query_pre_attn_scalar is {short(raw.get('query_pre_attn_scalar', 256))}; "
             f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
         )
-    flat = dict(raw)
-    parameters = raw.get("rope_parameters") or {}
-    for kind, key in ((_FAR, "rope_theta"), (_NEAR, "rope_local_base_freq")):
-        given = parameters.get(kind) if isinstance(parameters, dict) else parameters
-        if given is not None:
-            one = _with_theta({"rope_parameters": given}, path)
-            flat |= {key: one["rope_theta"]} if "rope_theta" in one else {}
+    flat = raw | _thetas(raw, {_FAR: "rope_theta", _NEAR: "rope_local_base_freq"}, path)
     every = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 6))
     if raw.get("layer_types") is not None:
         every, first = _global_layers(raw, path)
@@ -1062,13 +1042,15 @@ def _gemma3() -> Family:
             *("post_attention_layernorm", "post_feedforward_layernorm"),
         ),
         keys={
-            **_LLAMA_KEYS,
-            "max_position_embeddings": ("max_position_embeddings", 131_072),
-            "num_key_value_heads": ("num_key_value_heads", 4),
-            "head_size": ("head_dim", 256),
+            **with_defaults(
+                _LLAMA_KEYS,
+                max_position_embeddings=131_072,
+                num_key_value_heads=4,
+                head_size=256,
+                rotary_base=1_000_000.0,
+            ),
             "hidden_act": ("hidden_activation", "gelu_pytorch_tanh"),
             "local_window": ("sliding_window", 4096),
-            "rotary_base": ("rope_theta", 1_000_000.0),
             "local_rotary_base": ("rope_local_base_freq", 10_000.0),
             "global_every": ("global_every", REQUIRED),
             "global_first": ("global_first", REQUIRED),
@@ -1288,9 +1270,7 @@ def _deberta_v2() -> Family:
         ),
         distances={"table": "deberta.encoder.rel_embeddings", "norm": "deberta.encoder.LayerNorm"},
         keys={
-            **KEYS,
-            "type_vocab_size": ("type_vocab_size", 0),
-            "layer_norm_eps": ("layer_norm_eps", 1e-7),
+            **with_defaults(KEYS, type_vocab_size=0, layer_norm_eps=1e-7),
             "distance_buckets": ("position_buckets", REQUIRED),
             "max_distance": ("max_relative_positions", REQUIRED),
         },
@@ -1459,8 +1439,7 @@ def _jina_v2() -> Family:
         embeddings={k: v for k, v in bert.embeddings.items() if k != "position"},
         layer_modules=(*LAYER[:2], *layer),
         keys={
-            **KEYS,
-            "max_position_embeddings": ("max_position_embeddings", 8192),
+            **with_defaults(KEYS, max_position_embeddings=8192),
             "hidden_act": ("feed_forward_type", "original"),
         },
         names={"hidden_act": activations},
