@@ -43,7 +43,8 @@ class Inspection:
 
     Attributes:
         views: All texts of the first model, then of the next.
-        layer, head: Where the page opens.
+        layer, head: Where the page opens. A layer alone opens all its heads, a head alone opens the
+            middle layer, and neither opens `most_focused_head`.
     """
 
     views: tuple[View, ...]
@@ -52,8 +53,42 @@ class Inspection:
 
     @cached_property
     def html(self) -> str:
-        """The self-contained page."""
-        return page_html(self.views, layer=self.layer, head=self.head)
+        """The self-contained page.
+
+        Its content security policy forbids every outside address, and every script except its own,
+        which it names by hash.
+        """
+        views, layer, head = self.views, self.layer, self.head
+        if layer is None and head is None:
+            layer, head = most_focused_head(views[0])
+        levels, has_vectors = plan_storage(views)
+        blobs: dict[str, str] = {}
+        about = {
+            "levels": levels,
+            "start": {
+                "layer": views[0].maps.shape[0] // 2 if layer is None else layer,
+                "heads": None if head is None else [head],
+            },
+            "views": [
+                _view_facts(view, i, levels, blobs, has_vectors=has_vectors)
+                for i, view in enumerate(views)
+            ],
+        }
+        # Isolated in one function scope.
+        script = "(() => {\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+        content = {
+            "policy": Markup(
+                "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+                f"script-src 'sha256-{digest}'"
+            ),
+            "title": f"{views[0].texts[0][:60]} · filbert inspect",
+            # Neither "</script>" nor a comment may begin in the data.
+            "about": Markup(json.dumps(about).replace("<", "\\u003c")),
+            "blobs": blobs,
+            "script": Markup(script),
+        }
+        return render("attention_page/page.html", **content)
 
     def save(self, path: str | Path) -> Path:
         """Write the page.
@@ -152,55 +187,6 @@ def _names(models: Sequence[Any]) -> list[str]:
 
 
 # HTML
-
-
-def page_html(
-    views: Sequence[View],
-    *,
-    layer: int | None = None,
-    head: int | None = None,
-) -> str:
-    """Write the page as HTML.
-
-    Its content security policy forbids every outside address, and every script except its own,
-    which it names by hash.
-
-    Args:
-        views: Shown next to each other in this order.
-        layer: Layer that the page opens.
-        head: Head that the page opens. A layer alone opens all its heads, a head alone opens the
-            middle layer, and neither opens `most_focused_head`.
-    """
-    if layer is None and head is None:
-        layer, head = most_focused_head(views[0])
-    levels, has_vectors = plan_storage(views)
-    blobs: dict[str, str] = {}
-    about = {
-        "levels": levels,
-        "start": {
-            "layer": views[0].maps.shape[0] // 2 if layer is None else layer,
-            "heads": None if head is None else [head],
-        },
-        "views": [
-            _view_facts(view, i, levels, blobs, has_vectors=has_vectors)
-            for i, view in enumerate(views)
-        ],
-    }
-    # Isolated in one function scope.
-    script = "(() => {\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    content = {
-        "policy": Markup(
-            "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-            f"script-src 'sha256-{digest}'"
-        ),
-        "title": f"{views[0].texts[0][:60]} · filbert inspect",
-        # Neither "</script>" nor a comment may begin in the data.
-        "about": Markup(json.dumps(about).replace("<", "\\u003c")),
-        "blobs": blobs,
-        "script": Markup(script),
-    }
-    return render("attention_page/page.html", **content)
 
 
 def most_focused_head(view: View) -> tuple[int, int]:
