@@ -79,6 +79,7 @@ bench-finetune: $(VENV)/.dev
 	$(BIN)/python benchmarks/against/finetune_toxic.py --data $(DATA)/jigsaw_toxic_binary/train.csv.gz
 
 bench-embed: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
 	$(BIN)/python benchmarks/against/embed.py --data $(DATA)/jigsaw_toxic_binary/train.csv.gz
 
 bench-tasks: $(VENV)/.dev

@@ -75,7 +75,7 @@ def test_epochs_are_passes_over_the_rows_of_the_first_phase():
 
 def test_a_time_budget_decides_phases_rate_and_end_by_the_clock():
     plan = schedule_of(0.25, time="20s", steps=3)
-    assert plan.steps is None and plan.length == "20 seconds in steps"
+    assert plan.steps is None and plan.length == "20 seconds of steps"
     made = walk(plan, seconds=0.5)
     assert len(made) == 40
     assert [step for step, phase, inside, _ in made if phase == 1 and inside == 0] == [30]

@@ -143,8 +143,8 @@ def with_new_head(
         if config.head_transform.everywhere and old:
             tensors |= {name: tensor for name, tensor in old.items() if name in tensors}
             notes.append("kept: the dense layer and LayerNorm of the old head.")
-        size = f" with {count} outputs" if count else ""
-        notes.append(f"new head: {kind}{size}, drawn at random.")
+        size = f" with {count} output{'s' * (count > 1)}" if count else ""
+        notes.append(f"new head: {kind}{size}.")
     elif checkpoint.head is not None:
         notes.append(f"head left out: {checkpoint.head}.")
     return replace(

@@ -170,8 +170,9 @@ def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
     for phase in job.phases:
         loader = phase.loader
         assert isinstance(loader, PretrainLoader)
+        share = f"{phase.share:.0%} of " if len(job.phases) > 1 else ""
         say(
-            f"phase: {phase.share:.0%} of {schedule.length}, {loader.batch_size} rows of up to "
+            f"phase: {share}{schedule.length}, each of {loader.batch_size} rows of up to "
             f"{loader.instances.options.max_length} tokens"
         )
     say(f"precision: {run['precision']} ({run['precision_reason']})")

@@ -177,7 +177,7 @@ class Schedule:
     def length(self) -> str:
         """How long it is, for people."""
         if self.seconds is not None:
-            return f"{self.seconds:,.0f} seconds in steps"
+            return f"{self.seconds:,.0f} seconds of steps"
         return f"{self.steps:,} steps"
 
     def _is_past(self, progress: Progress, share: float) -> bool:
