@@ -98,7 +98,7 @@ def test_new_head_draws_another(trained):
     model, notes = start(folder, task, new_head=True)
     before = logits(read_checkpoint(folder).build(), folder, task, item)
     assert not torch.allclose(logits(model, folder, task, item), before)
-    assert notes == ["new head: sequence with 3 outputs, drawn at random."]
+    assert notes == ["new head: sequence with 3 outputs."]
 
 
 def test_labels_in_another_order_keep_their_rows_of_the_head(trained):
