@@ -341,8 +341,8 @@ def answers(folder: RunFolder) -> Section:
         min(len(normalize(text).split()) for text in row["gold"]) if row["gold"] else 0
         for row in rows
     ]
-    names = ["unanswerable"]
-    for start, end in zip(ANSWER_WORDS, [*ANSWER_WORDS[1:], None], strict=True):
+    names = ["unanswerable", "1 word"]
+    for start, end in zip(ANSWER_WORDS[1:], [*ANSWER_WORDS[2:], None], strict=True):
         last = "or more" if end is None else f"to {end - 1}" if end > start + 1 else ""
         names.append(f"{start} {last} words".replace("  ", " "))
     contexts = by_tokens(np.array([row["num_tokens"] for row in rows]))

@@ -67,6 +67,7 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
             total=numbers.count(len(pairs)),
             share=numbers.percent(len(errors) / len(pairs)),
             split=folder.split,
+            is_exact=folder.problem != "regression",
             order=order,
             file=path,
         ),
