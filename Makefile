@@ -136,7 +136,7 @@ gpu-proof: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The figures of docs/annotated-bert.md, the line numbers of its quotes, and the gallery, which needs a chromium; a quarter of an hour.
+# The figures of docs/annotated-bert.md, the line numbers of its quotes, and the gallery, which needs a chromium; three quarters of an hour.
 figures: $(VENV)/.dev
 	$(BIN)/python docs/figures/make.py
 	$(BIN)/python docs/figures/quotes.py

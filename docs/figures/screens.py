@@ -1,7 +1,7 @@
 """Make the pages and pictures of docs/gallery.md and the two pictures of the README.
 
 `python docs/figures/screens.py --data DATA [NAME ...]` runs the commands of PAGES in runs/gallery,
-ten minutes on a CPU, and keeps a run that is there already. It writes NAME.html and NAME.webp to
+half an hour on a CPU, and keeps a run that is there already. It writes NAME.html and NAME.webp to
 docs/gallery, and report.png and page.png next to this file. DATA is the folder of public data sets.
 
 Needs the extras `dev` and `serve`, and a `chromium` on the path.
@@ -69,11 +69,10 @@ PAGES = {
         "--dev {data}/crossner/politics/dev.conll.gz --epochs 10 --lr 3e-4 --out entities",
         "entities/report.html",
     ),
-    "similarity": (
-        "finetune --task regression --model minilm --train {data}/glue/STS-B/train.tsv.gz "
-        "--dev {data}/glue/STS-B/dev.tsv.gz --text-column sentence1 --text-pair-column sentence2 "
-        "--label-column score --epochs 4 --lr 2e-4 --hide-texts --out similarity",
-        "similarity/report.html",
+    "stars": (
+        "finetune --task regression --model minilm --train rows/stars_train.csv "
+        "--dev rows/stars_dev.csv --epochs 2 --lr 2e-4 --hide-texts --out stars",
+        "stars/report.html",
     ),
     "emotions": (
         "finetune --task classification --model minilm --train rows/emotions_train.jsonl "
@@ -132,7 +131,7 @@ def open_text(path: Path) -> TextIO:
 
 
 def write_rows(data: Path) -> None:
-    """Write the rows of two data sets in a shape that `filbert` reads, in RUNS/rows."""
+    """Write the rows of three data sets in a shape that `filbert` reads, in RUNS/rows."""
     folder = RUNS / "rows"
     folder.mkdir(parents=True, exist_ok=True)
     # 6,000 and 1,000 comments of GoEmotions; neutral ones have no label.
@@ -146,6 +145,14 @@ def write_rows(data: Path) -> None:
                 found = {group_of.get(names[int(at)]) for at in row["labels"].split()} - {None}
                 line = {"text": row["text"], "labels": sorted(map(str, found))}
                 file.write(json.dumps(line) + "\n")
+    # The sentiment of SST-5 as 1 to 5 stars, of 4,000 sentences for training.
+    stars = ["very negative", "negative", "neutral", "positive", "very positive"]
+    for part in ("train", "dev"):
+        with open_text(data / "sst5" / f"{part}.tsv.gz") as file:
+            rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][:4000]
+        with (folder / f"stars_{part}.csv").open("w", encoding="utf-8", newline="") as file:
+            lines = [(row["text"], 1 + stars.index(row["label"])) for row in rows]
+            csv.writer(file).writerows([("text", "label"), *lines])
     # 20 articles of SQuAD and 5 others; for search, every paragraph with its first question.
     with open_text(data / "squad" / "dev-v1.1.json.gz") as file:
         articles = sorted(json.load(file)["data"], key=lambda article: article["title"])
