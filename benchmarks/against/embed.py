@@ -81,17 +81,21 @@ def embed_of(side: str, folder: Path) -> Embed:
         return SentenceTransformer(str(folder), device="cpu").encode  # type: ignore[no-any-return]
     if side not in OWN:
         return engine(side, folder)
-    import filbert
     from filbert import samples
     from filbert.conversion import convert_model
+    from filbert.inference.predictor import Predictor
+    from filbert.onnx_export import int8_engine
 
-    if side != "filbert-static-int8":
-        return filbert.load(str(folder), precision=side.removeprefix("filbert-")).embed
-    static = folder.with_name(f"{folder.name}-static-int8")
-    if not static.is_dir():
-        rows = str(samples.path("intents_train.csv.gz"))
-        convert_model(str(folder), static, to="static-int8", data=rows)
-    return filbert.load(str(static), precision="int8").embed
+    model, precision = folder, side.removeprefix("filbert-")
+    if precision == "static-int8":
+        model, precision = folder.with_name(f"{folder.name}-static-int8"), "int8"
+        if not model.is_dir():
+            rows = str(samples.path("intents_train.csv.gz"))
+            convert_model(str(folder), model, to="static-int8", data=rows)
+    # As `filbert embed` loads it.
+    loading = {"precision": precision, "backend": "torch", "device": None}
+    name, loading = int8_engine(str(model), loading) if precision == "int8" else (model, loading)
+    return Predictor.load(name, packed=True, **loading).embed
 
 
 def child(side: str, texts: list[str], out: Path) -> float:
