@@ -3,6 +3,7 @@
 import csv
 import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,7 @@ def test_functions_stay_functions_after_modules_of_their_name_are_imported():
         "import filbert.inspect.page, filbert.cli.verbs.evaluate, filbert as f; f.inspect.__call__"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+    assert pickle.loads(pickle.dumps(filbert)) is filbert
 
 
 def test_the_stub_has_the_options_of_the_command_line():

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import lzma
+import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,8 @@ WORDS = ["Ada", "met", "Alan", "in", "London", "and", "they", "spoke", "of", "en
 TEXTS = [" ".join(WORDS[i % 4 :]) for i in range(16)]
 # Entries: saving all 30,522 of MiniLM takes a third of a second a model.
 VOCABULARY = 5000
+ROOT = Path(__file__).parents[2]
+BANKING = "https://raw.githubusercontent.com/PolyAI-LDN/task-specific-datasets/master/banking_data"
 Maker = Callable[[Path], object]
 
 
@@ -55,10 +58,13 @@ def _csv(rows: list[list[str]]) -> Maker:
 
 
 def _text(*lines: str) -> Maker:
-    content = "\n".join(lines) + "\n"
-    return lambda path: path.write_bytes(
-        lzma.compress(content.encode()) if path.suffix == ".xz" else content.encode()
-    )
+    content = ("\n".join(lines) + "\n").encode()
+    packed = {".xz": lzma.compress, ".gz": gzip.compress}
+    return lambda path: path.write_bytes(packed.get(path.suffix, bytes)(content))
+
+
+def _link(target: Path) -> Maker:
+    return lambda path: path.symlink_to(target)
 
 
 def _json_lines(rows: list[dict[str, object]]) -> Maker:
@@ -164,14 +170,13 @@ def small_samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     """What makes each file or folder of the documents, by its name there."""
 
-    def bare(path: Path) -> None:
-        path.symlink_to(tiny_bert / "minilm")
+    bare, masked = _link(tiny_bert / "minilm"), _link(tiny_bert / "filbert-mini")
+    run_folder = _link(toxic_run)
 
-    def masked(path: Path) -> None:
-        path.symlink_to(tiny_bert / "filbert-mini")
-
-    def run_folder(path: Path) -> None:
-        path.symlink_to(toxic_run)
+    def conll_folder(path: Path) -> None:
+        path.mkdir()
+        for part in ("train", "dev"):
+            _text(*[TAGGED] * 16)(path / f"{part}.conll.gz")
 
     def google_folder(path: Path) -> None:
         assert run(["convert", str(tiny_bert / "filbert-mini"), str(path), "--to", "google"]) == 0
@@ -194,6 +199,9 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
     polarity = [["label", "text"]] + [
         ["bad" if i % 2 else "good", f"film number {i}"] for i in range(16)
     ]
+    six = ["toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate"]
+    jigsaw = [["comment_text", *six]]
+    jigsaw += [[text, *[int(label == "toxic")] * 6] for text, label in _toxic("train", 96)[1:]]
     messages = [["message", "intent", "author"]]
     messages += [[f"film number {i} was good", "bad" if i % 2 else "good", i] for i in range(60)]
     reviews = [["sentence", "label"]] + [[text, i % 2] for i, (_, text) in enumerate(polarity[1:])]
@@ -212,7 +220,11 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "rows.csv": _csv(_toxic("test", 32)),
         "comments.csv.gz": _csv(_toxic("test", 32)),
         "messages.csv": _csv(messages),
-        "banking_data/train.csv": _csv([["text", "category"], *questions]),
+        f"{BANKING}/train.csv": _csv([["text", "category"], *questions]),
+        "jigsaw.csv": _csv(jigsaw),
+        "crossner/politics": conll_folder,
+        "benchmarks": _link(ROOT / "benchmarks"),
+        "notebooks": lambda path: shutil.copytree(ROOT / "notebooks", path),
         "more.csv": _csv(messages),
         "labels.csv": _csv(polarity),
         "labels.dev.csv": _csv(polarity),
@@ -238,12 +250,14 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "valid.txt.xz": _text(*BOOK),
         "eltec_small/train.txt.xz": _text(*BOOK),
         "text.txt": _text(*BOOK),
+        "novels.txt": _text(*BOOK),
         "texts/*.txt": _text(*BOOK),  # as no shell expands it here
         "words.txt": _text("countenance", "parlour", "bonnet"),
         "novel.txt": _text("They sat on the bank.", "The banks were steep."),
         "sentences.txt": _text("The [MASK] was open."),
         "corpus/novels": corpus,
         "corpus/small": corpus,
+        "corpus/wiki": corpus,
         "tokenizers/bert-base-uncased": bare,
         "minilm": bare,
         "filbert-mini": masked,
@@ -253,6 +267,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "runs/quickstart": run_folder,
         "runs/toxic": run_folder,
         "runs/films": run_folder,
+        "runs/messages": run_folder,
         "runs/polarity": run_folder,
         "runs/a": run_folder,
         "runs/b": run_folder,

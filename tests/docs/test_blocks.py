@@ -2,15 +2,18 @@
 
 A block of `bash` or `python` is run as it stands; of a `console`, what stands behind `$ `; a file
 that a page shows is written (`<!-- file: own.toml -->` above it). Names in the text are those of
-small stand-ins (conftest.py), long commands get less to do (SHORTER, MORE), and what cannot run
-here says why in the line above: `<!-- needs a GPU -->`, `<!-- by hand: why -->`.
+small stand-ins (conftest.py), long commands get less to do (SHORTER, MORE), addresses of the web
+are files of the folder, and the Hub is tests/hub_server.py. Blocks under `<!-- needs Ray -->` run
+where Ray is installed: `make test-ray`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,18 +23,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 from urllib.request import Request, urlopen
 
 import pytest
+from tests import hub_server
 
 from filbert import samples
-from filbert.cli.main import RECIPE_VERBS, app, run
-from filbert.recipes import recipe_path
+from filbert.cli.main import run
+from filbert.inference.bulk import Unfinished
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Its blocks are quotes and sessions, which tests/docs/test_annotated_bert.py looks after.
 ELSEWHERE = {"annotated-bert.md"}
+HAS_RAY = importlib.util.find_spec("ray") is not None
 # These pages show what real models give.
 REAL = {
     "inspect.md": ("minilm", "filbert-mini"),
@@ -48,16 +54,34 @@ SHORTER = [
     # What an untrained model loses says nothing.
     (r"--max-loss [\d.]+", "--max-loss 1"),
     (r"--data-root /data", "--data-root ."),
+    (r"--nproc-per-node \d+", "--nproc-per-node 2"),
+    (r"(benchmarks/feature_extraction.py .*)", r"\1 --seeds 1 --epochs 1"),
+]
+# The same in a block of Python.
+SHORTER_PYTHON = [
+    (r"seconds=\d+", "seconds=0.1"),
+    (r"num_replicas=\d+", "num_replicas=1"),
+    (r'"num_cpus": \d+', '"num_cpus": 1'),
+    (r'out="runs/few"', 'out="runs/few", steps=2'),
 ]
 SMALL = {"steps": "2", "max-length": "32", "precision": "float32"}
 NARROW = {"num-hidden-layers": "1", "hidden-size": "32", "num-attention-heads": "2"}
+# What the models of filbert.lineage get, by their recipes.
+LINEAGE = {"steps": "2", "batch-size": "8", "hidden-size": "32", "intermediate-size": "64"}
 # Options that a verb gets where the page does not give them.
 MORE: dict[str, dict[str, str]] = {
     "finetune": SMALL,
     "distill": SMALL | {"batch-size": "8"},
-    "pretrain": {"batch-size": "8", "max-length": "32", "dev-rows": "8", "precision": "float32"},
-    "push": {"dry-run": ""},
+    "pretrain": {
+        "steps": "2",
+        "batch-size": "8",
+        "max-length": "32",
+        "dev-rows": "8",
+        "precision": "float32",
+    },
     "quickstart": {"steps": "2"},
+    "compare": {"steps": "1", "seeds": "1", "resamples": "100"},
+    "bench": {"seconds": "0.1", "model": "minilm"},
 }
 
 
@@ -70,8 +94,8 @@ class Block(NamedTuple):
     mark: str
 
     @property
-    def by_hand(self) -> bool:
-        return self.mark.startswith(("by hand", "needs a GPU"))
+    def needs_ray(self) -> bool:
+        return self.mark == "needs Ray"
 
     @property
     def is_file(self) -> bool:
@@ -109,20 +133,27 @@ def commands_of(block: Block) -> list[str]:
         elif line and not line.startswith("#"):
             whole.append(line)
             here = re.search(r"<<-? *['\"]?(\w+)", line)
-            ending = here[1] if here else ""
+            ending = here[1] if here else "done" if line.startswith("for ") else ""
     return whole
 
 
-def shorter(line: str) -> str:
-    """A command with less to do."""
+def cut(line: str) -> str:
     for long, short in SHORTER:
         line = re.sub(long, short, line)
-    verb = line.split()[1]
+    return line
+
+
+def shorter(line: str) -> str:
+    """A command of filbert with less to do."""
+    line = cut(line)
+    verb = re.search(r"filbert (\S+)", line)[1]
     more = MORE.get(verb, {})
     if verb == "pretrain" and " --model " not in line:
         more = more | NARROW
     if "transformer-small" in line:
         more = {"dev-rows": "8"} | NARROW
+    if re.search(r"pretrain (elmo|ulmfit|xlnet)", line):
+        more = LINEAGE
     if " --time " in line:
         more = {name: value for name, value in more.items() if name != "steps"}
     line = re.sub(r"\s+#( .*)?$", "", line)
@@ -162,7 +193,10 @@ class Reader:
             assert answer.status == 200
 
     def python(self, block: Block) -> None:
-        code = compile(self.here(block.text), f"line {block.line}", "exec", dont_inherit=True)
+        text = self.here(block.text)
+        for long, short in SHORTER_PYTHON:
+            text = re.sub(long, short, text)
+        code = compile(text, f"line {block.line}", "exec", dont_inherit=True)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(code, self.names)
@@ -176,6 +210,12 @@ class Reader:
         """A line of a shell, which may be a pipe with filbert in it."""
         if re.match(r"(pip install|make|cd|source|python3 -m venv) ", line):
             return check_spoken(line)
+        if "--install-completion" in line:
+            self.environ.setenv("HOME", str(self.folder))
+            self.environ.setenv("SHELL", "/bin/bash")
+        if re.match(r"(torchrun|python|for) ", line):
+            self.printed += self.bash(shorter(line) if "-m filbert " in line else cut(line))
+            return None
         if re.match(r"export \w+=", line):
             name, value = line.removeprefix("export ").split("=", 1)
             return self.environ.setenv(name, self.bash(f"echo {value}").strip())
@@ -206,6 +246,8 @@ class Reader:
         self.environ.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            if "--resume" in words:
+                self.interrupt([*words[1:], "--overwrite"])
             status = run(words[1:])
         assert status == 0, f"{line}\n{err.getvalue()[-2000:]}"
         if target is None:
@@ -213,10 +255,19 @@ class Reader:
         (self.folder / target).write_text(out.getvalue(), encoding="utf-8")
         return ""
 
+    def interrupt(self, words: list[str]) -> None:
+        """The same command before, stopped by Ctrl-C after its last chunk."""
+        with self.environ.context() as patched:
+            patched.setattr(Unfinished, "finish", Mock(side_effect=KeyboardInterrupt))
+            assert run([word for word in words if word != "--resume"]) == 130
+
     def bash(self, line: str, given: str = "") -> str:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        line = re.sub(r"https://", f"file://{self.folder}/https:/", self.here(line))
         done = subprocess.run(
-            ["bash", "-euc", self.here(line)],
+            ["bash", "-euc", line],
             cwd=self.folder,
+            env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
             input=given,
             capture_output=True,
             text=True,
@@ -274,9 +325,11 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
         made.append(Reader(tmp_path, monkeypatch))
         return made[0]
 
-    with one_process():
-        yield make
-    stop()
+    with hub_server.running() as hub, hub_server.client(monkeypatch, hub, tmp_path / "hf"):
+        monkeypatch.setenv("HF_TOKEN", "hf_writer")
+        with one_process():
+            yield make
+        stop()
 
 
 def lay(standins, page: Path, blocks: list[Block], folder: Path) -> None:
@@ -294,7 +347,8 @@ def lay(standins, page: Path, blocks: list[Block], folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run(page, standins, reader, tmp_path):
-    blocks = [] if page.name in ELSEWHERE else [b for b in blocks_of(page) if not b.by_hand]
+    blocks = [] if page.name in ELSEWHERE else blocks_of(page)
+    blocks = [block for block in blocks if HAS_RAY or not block.needs_ray]
     lay(standins, page, blocks, tmp_path)
     somebody = reader(page)
     text = "".join(block.text for block in blocks)
@@ -303,33 +357,6 @@ def test_the_blocks_of_a_page_run(page, standins, reader, tmp_path):
     # A page may show a file after the command that reads it.
     for block in sorted(blocks, key=lambda block: not block.is_file):
         somebody.follow(block)
-
-
-def test_what_is_not_run_says_why(capsys):
-    marked = [(page, block) for page in PAGES for block in blocks_of(page) if block.by_hand]
-    for page, block in marked:
-        assert re.fullmatch(r"needs a GPU|by hand: .{10,}", block.mark), f"{page.name}:{block.line}"
-    with capsys.disabled():
-        print(f"\n{len(marked)} blocks of the documents are not run:")
-        for page, block in marked:
-            print(f"  {page.name}:{block.line}: {block.mark}")
-
-
-def test_what_is_not_run_is_understood():
-    seen = 0
-    for page in PAGES:
-        for block in (b for b in blocks_of(page) if b.by_hand and b.language == "bash"):
-            for line in block.text.splitlines():
-                found = re.search(r"(?:^|[ |]|-m )filbert (?P<words>[^#>|]*)", line)
-                if found is None:
-                    continue
-                words = shlex.split(found["words"])
-                if words[0] in RECIPE_VERBS and not words[1].startswith("-"):
-                    assert recipe_path(words.pop(1), words[0]).is_file(), line
-                main = app.meta if words[0].startswith("--") else app
-                main.parse_args(words, exit_on_error=False, print_error=False)
-                seen += 1
-    assert seen > 10
 
 
 def test_no_command_hides_in_a_block_without_a_language():

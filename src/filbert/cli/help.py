@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,6 +57,18 @@ def print_panel(
         console.print(f"{count} more options: --help-all.{of_task}")
     if panel.title == "Every command" and (examples := examples_of(words[0] if words else "")):
         print("", "Examples:", *(f"  {line}" for line in examples), sep="\n", file=console.file)
+
+
+def print_usage(console: Console, line: str) -> None:
+    """Print the first line of a help page, with the names of optional arguments for `[ARGS]`."""
+    from filbert.cli.main import command_app
+
+    path = list(takewhile(str.islower, line.replace("--", "OPTION").split()[1:]))
+    if "[ARGS" in line:
+        arguments = command_app(path).assemble_argument_collection()
+        names = [one.name for one in arguments if one.index is not None and not one.required]
+        line = line.replace("[ARGS", f"[{'] ['.join(names)}")
+    console.print(line, markup=False, highlight=False)
 
 
 def examples_of(verb: str) -> list[str]:

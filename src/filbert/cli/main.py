@@ -93,8 +93,12 @@ RECIPE_OPTIONS = {
 _words: list[str] = []
 
 
-def _print_panel(console: Any, options: Any, panel: Any) -> None:
-    import_module("filbert.cli.help").print_panel(console, options, panel, _words)
+class _Help:
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        import_module("filbert.cli.help").print_panel(console, options, panel, _words)
+
+    def render_usage(self, console: Any, _: Any, usage: Any) -> None:
+        import_module("filbert.cli.help").print_usage(console, str(usage))
 
 
 app = App(
@@ -112,7 +116,7 @@ app = App(
             None if v is None or v is False or v in ("", ()) else "on" if v is True else str(v)
         ),
     ),
-    help_formatter=_print_panel,
+    help_formatter=_Help(),
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
