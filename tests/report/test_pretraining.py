@@ -94,7 +94,7 @@ def test_every_final_figure_and_count_stands_on_the_page(tmp_path, undrawn, pair
     page = page_of(tmp_path / "run")
     metrics = run["metrics"]["dev"]
     assert f"{metrics['mlm_loss']:.4f}" in page
-    assert f"{metrics['perplexity']:.4f}" in page
+    assert f"{metrics['perplexity']:.2f}" in page
     assert f"{100 * metrics['mlm_accuracy']:.1f}\u00a0%" in page
     assert ("next-sentence accuracy" in page) == (pair == "nsp")
     assert ("sentence-order accuracy" in page) == (pair == "sop")

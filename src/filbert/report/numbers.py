@@ -8,15 +8,15 @@ from typing import Any
 MISSING = "–"
 
 
-def metric(value: Any) -> str:
-    """A metric with four decimals, a count with thousands separators, – for None."""
+def metric(value: Any, digits: int = 4) -> str:
+    """A metric with `digits` decimals, from 10 on with two; 4,000 for counts; – for None."""
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     # Shares end at 100: a whole number above it is a count.
     is_count = isinstance(value, int) or (value > 100 and value.is_integer())
-    return f"{value:,.0f}" if is_count else fixed(value, 4)
+    return f"{value:,.0f}" if is_count else fixed(value, digits if abs(value) < 10 else 2)
 
 
 def count(value: int | None) -> str:

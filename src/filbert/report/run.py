@@ -128,7 +128,7 @@ def headline(run: dict[str, Any]) -> str:
     num_rows = ((run.get("data") or {}).get(split) or {}).get("rows")
     rows = f"{num_rows:,} {split} rows" if num_rows else f"the {split} rows"
     less = " (less is better)" if key in FALLING else ""
-    text = f"{model.name} reaches {heading} {model.metrics[key]:.3f}{less} on {rows}"
+    text = f"{model.name} reaches {heading} {numbers.metric(model.metrics[key], 3)}{less} on {rows}"
     difference = difference_words(run, key)
     text = f"{text}: {difference}." if difference else f"{text}."
     spread = run.get("seeds") or {}
@@ -261,8 +261,7 @@ def training(folder: RunFolder) -> Section | None:
     if columns:
         caption = "Metrics on dev."
         if best.get("step") is not None:
-            caption += f" The weights of step {best['step']:,} were kept: {best['metric']} "
-            caption += f"{numbers.metric(best['value'])}."
+            caption += f" The weights of step {best['step']:,} were kept."
         plot = plots.metric_curves(dev, columns, kept_step=best.get("step"))
         charts["dev_metric"] = (plot, caption)
     if any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
