@@ -80,7 +80,7 @@ MORE: dict[str, dict[str, str]] = {
         "precision": "float32",
     },
     "quickstart": {"steps": "2"},
-    "compare": {"steps": "1", "seeds": "1", "resamples": "100"},
+    "compare": {"steps": "1", "seeds": "1", "resamples": "100", "max-length": "32"},
     "bench": {"seconds": "0.1", "model": "minilm"},
 }
 
