@@ -1,4 +1,4 @@
-"""The studies that come with filbert. Their pages, docs/toxic-study.md and distil-toxic.md, run them."""
+"""The studies that come with filbert; tests/docs runs them as their pages do."""
 
 from filbert.cli.main import run
 from filbert.compare.recipe import StudyOptions, read_study
