@@ -214,7 +214,7 @@ def test_rates_rise_fall_and_reach_lower_layers_later():
 # From raw text to a comparison
 
 
-def test_pretrained_models_become_contestants(films, film_splits, tmp_path, capsys):
+def test_pretrained_models_become_contestants(films, film_splits, tmp_path, capsys, one_process):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(joined(row) for row in film_splits["train"]) * 6)
     data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
@@ -249,7 +249,8 @@ def test_pretrained_models_become_contestants(films, film_splits, tmp_path, caps
         }  # fmt: skip
     with pytest.raises(FilbertError, match="of the kind ulmfit, not elmo"):
         load(tmp_path / "ulmfit", "elmo")
-    filbert.compare(study, out=tmp_path / "out")
+    with one_process():
+        filbert.compare(study, out=tmp_path / "out")
     for kind in ("elmo", "ulmfit"):
         facts = json.loads((tmp_path / "out/contestants" / kind / "seed-0/run.json").read_text())
         assert facts["costs"]["parameters"] > 1_000
