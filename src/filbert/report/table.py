@@ -157,9 +157,9 @@ def difference_words(run: dict[str, Any], key: str) -> str:
 
 
 def difference_table(run: dict[str, Any]) -> Table:
-    """The difference of every headline metric from the best baseline; no rows without one."""
+    """The difference of each headline metric from the best baseline, where it has an interval."""
     known = [(name, difference(run, key)) for key, name in headline_metrics(run)]
-    rows = [[name, found[0].name, *found[1:]] for name, found in known if found]
+    rows = [[name, found[0].name, *found[1:]] for name, found in known if found and found[2]]
     return Table(["metric", "baseline", "difference", "95 % interval", "p"], rows, 2)
 
 
