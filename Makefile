@@ -51,7 +51,7 @@ course: $(VENV)/.dev
 # Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
 test-ray: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "ray[serve]>=2.60"
-	$(BIN)/python -m pytest -W default tests/cli/test_bulk_ray.py tests/docs/test_blocks.py -k "ray or bulk or scale-out"
+	$(BIN)/python -m pytest tests/cli/test_bulk_ray.py tests/docs/test_blocks.py -k ray
 
 # infinity-emb needs another version of transformers, so it gets an environment of its own.
 runs/infinity/bin/infinity_emb:

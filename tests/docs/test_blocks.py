@@ -27,6 +27,7 @@ from unittest.mock import Mock
 from urllib.request import Request, urlopen
 
 import pytest
+from _pytest.mark import ParameterSet
 from tests import hub_server
 
 from filbert import samples
@@ -37,7 +38,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Its blocks are quotes and sessions, which tests/docs/test_annotated_bert.py looks after.
 ELSEWHERE = {"annotated-bert.md"}
-HAS_RAY = importlib.util.find_spec("ray") is not None
+ON_RAY = (
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="no Ray: make test-ray"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray Serve
+)
 # These pages show what real models give.
 REAL = {
     "inspect.md": ("minilm", "filbert-mini"),
@@ -345,10 +349,18 @@ def lay(standins, page: Path, blocks: list[Block], folder: Path) -> None:
             make(place)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run(page, standins, reader, tmp_path):
-    blocks = [] if page.name in ELSEWHERE else blocks_of(page)
-    blocks = [block for block in blocks if HAS_RAY or not block.needs_ray]
+def cases() -> Iterator[ParameterSet]:
+    """Each page without Ray, and those that need Ray whole."""
+    for page in PAGES:
+        blocks = [] if page.name in ELSEWHERE else blocks_of(page)
+        rest = [block for block in blocks if not block.needs_ray]
+        yield pytest.param(page, rest, id=page.name)
+        if len(rest) < len(blocks):
+            yield pytest.param(page, blocks, id=f"{page.name}-ray", marks=ON_RAY)
+
+
+@pytest.mark.parametrize(("page", "blocks"), list(cases()))
+def test_the_blocks_of_a_page_run(page, blocks, standins, reader, tmp_path):
     lay(standins, page, blocks, tmp_path)
     somebody = reader(page)
     text = "".join(block.text for block in blocks)

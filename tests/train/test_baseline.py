@@ -10,6 +10,7 @@ import torch
 import filbert
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
+from filbert.metrics.similarity import regression_metrics
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.train import measure
 from filbert.train.measure import measure_baselines
@@ -54,6 +55,19 @@ def test_the_interval_of_a_difference_excludes_zero_only_for_a_better_model():
     assert found["roc_auc"] == {"low": 0.5, "high": 0.5, "p": 2 / 1001}
     equal = {"low": 0.0, "high": 0.0, "p": 1.0}
     assert measure.differences(task, gold, same, same)["f1"] == equal
+
+
+def test_spearman_of_resamples_is_that_of_their_rows():
+    draw = np.random.default_rng(0)
+    gold, values = draw.integers(0, 5, 12), draw.integers(0, 9, 12)
+    weights = draw.multinomial(12, np.full(12, 1 / 12), size=50).T
+    weights[:, 0] = 12 * (np.arange(12) == 3)  # one row twelve times: no correlation
+    found = measure._spearman(gold, [{"value": value} for value in values]).of(weights)
+    wanted = [
+        regression_metrics(np.repeat(gold, w), np.repeat(values, w))["spearman"] or 0.0
+        for w in weights.T
+    ]
+    assert found == pytest.approx(np.array([wanted]), abs=1e-12)
 
 
 def test_several_labels_and_tags_have_baselines_that_read_the_words():

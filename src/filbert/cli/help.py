@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,8 +62,8 @@ def print_usage(console: Console, line: str) -> None:
     """Print the first line of a help page, with the names of optional arguments for `[ARGS]`."""
     from filbert.cli.main import command_app
 
-    path = list(takewhile(str.islower, line.replace("--", "OPTION").split()[1:]))
     if "[ARGS" in line:
+        path = re.split(" [^a-z]", line)[0].split()[1:]
         arguments = command_app(path).assemble_argument_collection()
         names = [one.name for one in arguments if one.index is not None and not one.required]
         line = line.replace("[ARGS", f"[{'] ['.join(names)}")

@@ -94,6 +94,8 @@ _words: list[str] = []
 
 
 class _Help:
+    """Prints help pages; their module is imported with the first of them."""
+
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         import_module("filbert.cli.help").print_panel(console, options, panel, _words)
 
