@@ -15,7 +15,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign.
 BUDGETS = {
-    "lines of src": (55_150, 40_000),
+    "lines of src": (55_146, 40_000),
     "files of src": (222, 230),
     "lines of tests": (42_500, 38_000),
     "lines of the longest function": (60, 60),

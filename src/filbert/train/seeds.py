@@ -167,22 +167,6 @@ def _summary(values: Sequence[Any]) -> dict[str, Any]:
     return {"mean": statistics.fmean(values), "deviation": deviation, "values": list(values)}
 
 
-def spread_lines(seeds: dict[str, Any]) -> list[str]:
-    """Describe mean, deviation and best of the metric that chose, for the user."""
-    summary = seeds["metrics"]["dev"].get(seeds["metric"])
-    about = "not defined for every seed"
-    if summary is not None:
-        deviation = summary["deviation"]
-        about = f"mean {summary['mean']:.4f}"
-        about += "" if deviation is None else f", deviation {deviation:.4f}"
-    if seeds["best_value"] is not None:
-        about += f", best {seeds['best_value']:.4f} (seed {seeds['best']})"
-    lines = [f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: {about}"]
-    if seeds["failed"]:
-        lines.append(f"failed: seed {', '.join(seeds['failed'])}")
-    return lines
-
-
 def _value(run: dict[str, Any]) -> float:
     best = run["best"]
     if best["value"] is None:

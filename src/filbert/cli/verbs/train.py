@@ -35,18 +35,31 @@ def finetune(
     if not run.facts:  # not the first of several processes
         return 0
 
-    from filbert.train.seeds import spread_lines
-
     several = {kind: run.facts[kind] for kind in ("seeds", "folds") if kind in run.facts}
     status = 1 if any(one["failed"] for one in several.values()) else 0
     if json:
         print_json(run.metrics | several)
         return status
     print_run(run.facts) if "folds" not in several else _print_folds(several["folds"])
-    for line in spread_lines(several["seeds"]) if "seeds" in several else ():
-        print(line)
+    if "seeds" in several:
+        _print_seeds(several["seeds"])
     print_places(run.folder)
     return status
+
+
+def _print_seeds(seeds: dict[str, Any]) -> None:
+    """Print mean, deviation and best of the metric that chose."""
+    summary = seeds["metrics"]["dev"].get(seeds["metric"])
+    about = "not defined for every seed"
+    if summary is not None:
+        deviation = summary["deviation"]
+        about = f"mean {summary['mean']:.4f}"
+        about += "" if deviation is None else f", deviation {deviation:.4f}"
+    if seeds["best_value"] is not None:
+        about += f", best {seeds['best_value']:.4f} (seed {seeds['best']})"
+    print(f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: {about}")
+    if seeds["failed"]:
+        print(f"failed: seed {', '.join(seeds['failed'])}")
 
 
 def _print_folds(folds: dict[str, Any]) -> None:
