@@ -35,12 +35,12 @@ class PackedBatch:
 
     @property
     def num_tokens(self) -> int:
-        """T, over all sequences."""
+        """Number of tokens of all sequences, T."""
         return int(self.input_ids.shape[0])
 
     @property
     def num_sequences(self) -> int:
-        """S."""
+        """Number of sequences, S."""
         return len(self.lengths)
 
     @cached_property

@@ -143,7 +143,7 @@ def _latency(loaded: dict[str, Predictor], seconds: float) -> Measured:
 
 
 def _medians(work: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Median seconds of each piece of work; the pieces take turns, and the first round is free."""
+    """Return the median seconds of each piece of work; they take turns, the first round is free."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for number in _rounds(seconds):
         for name, run in work.items():

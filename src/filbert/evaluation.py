@@ -128,7 +128,7 @@ def score_predictions(
     null_odds: str | None = None,
     on_answers: OnAnswers | None = None,
 ) -> dict[str, Any]:
-    """The task's metrics for predictions made elsewhere.
+    """Return the task's metrics for predictions made elsewhere.
 
     Args:
         task: as the user described it; labels are taken from rows and predictions unless declared.
@@ -192,7 +192,7 @@ def _measured(
 def _kept(
     metrics: dict[str, Any], more: dict[str, dict[str, Any]], out: Path | None
 ) -> dict[str, Any]:
-    """The same metrics, written into `out` with `more` where there is one."""
+    """Return the same metrics, and write them with `more` to `out` if it is given."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in ({"metrics.json": metrics} | more).items():

@@ -245,7 +245,7 @@ def _record(
 def _vectors(
     predictor: Predictor, checkpoint: Checkpoint, pooling: str | None
 ) -> SentenceVectors | None:
-    """How the graph makes sentence vectors; None where it makes none."""
+    """Return the operations that make sentence vectors; None if the graph makes none."""
     if checkpoint.head is not None:
         if pooling is not None:
             raise ConfigError(
@@ -268,7 +268,7 @@ def _vectors(
 def _write_companions(
     predictor: Predictor, checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors | None
 ) -> None:
-    """The tokenizer, config.json and what else an ordinary folder has.
+    """Write the tokenizer, config.json and the other files of an ordinary folder.
 
     A graph without sentence vectors (`vectors` None) still gives the hidden states that they are
     made of, so a bare encoder's folder says in any case how.

@@ -1461,7 +1461,7 @@ def _jina_v2() -> Family:
 
 
 def _static() -> Family:
-    """StaticEmbedding of sentence-transformers, also model2vec: texts are means of word vectors.
+    """Return a StaticEmbedding model (or model2vec): texts are means of word vectors.
 
     A text without tokens is read as one more row, of zeros, which files do not have.
     """

@@ -180,7 +180,7 @@ class _Described(NamedTuple):
 
     @property
     def class_name(self) -> str:
-        """Hugging Face's class."""
+        """Name of the class in transformers."""
         return self.family.class_name(self.kind)
 
 

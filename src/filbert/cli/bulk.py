@@ -95,7 +95,7 @@ def check_options(source: str, out: str | None, flags: BulkFlags, command: str) 
 
 
 def is_stream(out: str | None) -> bool:
-    """Whether answers go to standard output, a device or a pipe."""
+    """Return whether answers go to standard output, a device or a pipe."""
     if out is None or out == STDIO:
         return True
     try:
@@ -106,7 +106,7 @@ def is_stream(out: str | None) -> bool:
 
 
 def is_regular(source: str) -> bool:
-    """Whether rows come from a file that can be read twice."""
+    """Return whether rows come from a file that can be read twice."""
     return source != STDIO and Path(source).is_file()
 
 

@@ -315,7 +315,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Also recognises the errors of torch on a GPU, on the CPU and while its libraries load."""
+    """Return whether memory ran out, on a GPU, on the CPU or while torch's libraries load."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -325,7 +325,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def main() -> None:
-    """Entry point of the `filbert` command."""
+    """Run the `filbert` command and exit."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, for example by a service manager
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -349,7 +349,7 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a command as Ctrl-C does."""
+    """End the command after SIGTERM as after Ctrl-C."""
     raise KeyboardInterrupt
 
 

@@ -312,7 +312,7 @@ class Contestant:
     source: Contestant | None = None
 
     def source_seeds(self, seed: int) -> tuple[int, ...]:
-        """Seeds of the source's models that it needs: an ensemble all of them."""
+        """Return the seeds of the source's models that it needs: an ensemble all of them."""
         if self.source is None:
             return ()
         return self.source.seeds if self.kind == "ensemble" else (seed,)

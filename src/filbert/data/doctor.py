@@ -408,7 +408,7 @@ def _uneven_rows(check: _Check) -> Iterator[Finding]:
 
 
 def _same_texts(check: _Check) -> Iterator[Finding]:
-    """Duplicates in a file, texts of train in another file, and texts with different labels."""
+    """Yield duplicates, texts of train in other files, and equal texts with unequal labels."""
     # Stable, so that the first row of a group comes first.
     digests = check.digests
     order = np.lexsort((digests[:, 1], digests[:, 0]))
@@ -442,7 +442,7 @@ def _two(
 
 
 def _lengths(check: _Check) -> Iterator[Finding]:
-    """Rows that will be cut, and tokens that are not in the vocabulary."""
+    """Yield rows that will be cut, and tokens that are not in the vocabulary."""
     for file in check.files:
         long = check.too_long(file)
         if long is not None and len(long):
@@ -459,7 +459,7 @@ def _lengths(check: _Check) -> Iterator[Finding]:
 
 
 def _labels(check: _Check) -> Iterator[Finding]:
-    """Labels that train lacks and, for classes, a single label and rare ones."""
+    """Yield labels that train lacks and, for classes, a single label and rare ones."""
     task, train = check.task, [file for file in check.files if file.name == "train"]
     if not task.predicts_labels:
         return
@@ -497,7 +497,7 @@ def _counted(counts: list[tuple[str, int]]) -> str:
 
 
 def _near_duplicates(check: _Check) -> Iterator[Finding]:
-    """Near-duplicates of train in other files, within a file, and with different labels.
+    """Yield near-duplicates of train in other files, within a file, and with different labels.
 
     Only rows whose texts differ make findings; `_same_texts` finds the equal ones.
     """

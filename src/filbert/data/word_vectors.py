@@ -36,7 +36,7 @@ class WordVectors:
 
     @property
     def dim(self) -> int:
-        """Numbers a word, d."""
+        """Width of the vectors, d."""
         return int(self.table.shape[1])
 
 

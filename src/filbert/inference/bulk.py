@@ -94,21 +94,21 @@ class Answers:
     beginning: bytes = b""
 
     def texts(self, row: Row) -> list[Text]:
-        """The texts of a row as the model reads them."""
+        """Return the texts of a row as the model reads them."""
         return row_texts(self.predictor.known_task(), row)
 
     def size_of(self, row: Row) -> int:
-        """The characters of a row."""
+        """Return the number of characters of a row."""
         return sum(map(characters_in, row_texts(self.predictor.known_task(), row, clean=False)))
 
     def encode(self, chunk: Chunk) -> list[Example]:
-        """The tokens of a chunk; may run in another thread than `content`."""
+        """Return the tokens of a chunk; may run in another thread than `content`."""
         return self.predictor.row_examples(chunk.rows)
 
     def content(
         self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens
     ) -> tuple[bytes, int]:
-        """Lines of JSON, and the number of truncated rows.
+        """Return lines of JSON, and the number of truncated rows.
 
         `on_batch` is called with the tokens of each batch.
         """
@@ -120,11 +120,11 @@ class Answers:
         return content, sum(answer["truncated"] for answer in answers)
 
     def complete(self, path: Path, entries: Sequence[Entry]) -> Path:
-        """The finished file, made of the beginning and the contents of the chunks."""
+        """Return the finished file, made of the beginning and the contents of the chunks."""
         return complete(path, self.kind, [entry.size for entry in entries])
 
     def options(self) -> dict[str, Any]:
-        """What decides the answers, in addition to the model's weights."""
+        """Return the options that decide the answers, in addition to the model's weights."""
         return {"verb": "predict"}
 
 
@@ -151,40 +151,40 @@ class Vectors:
 
     @property
     def beginning(self) -> bytes:
-        """Of the vector file."""
+        """The bytes before the first vector."""
         return self.file.beginning
 
     def texts(self, row: Row) -> list[Text]:
-        """The one text or pair."""
+        """Return one text, or one pair."""
         return [text_of(row, cleaning_of(self.predictor.task))]
 
     def size_of(self, row: Row) -> int:
-        """Characters; with a vector per token, the most floats that a row can become."""
+        """Return the number of characters; with a vector per token, the most floats of a row."""
         size = characters_in(text_of(row))
         if not self.file.per_token:
             return size
         return min(size + 3, self.predictor.max_length) * self.file.width
 
     def encode(self, chunk: Chunk) -> list[Example]:
-        """The tokens of a chunk."""
+        """Return the tokens of a chunk."""
         texts = [text_of(row) for row in chunk.rows]
         return self.predictor.text_examples(texts, **self.how)
 
     def content(
         self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens
     ) -> tuple[bytes, int]:
-        """A piece of a vector file, and the number of truncated rows."""
+        """Return a piece of a vector file, and the number of truncated rows."""
         vectors = self.predictor.vectors(examples, on_batch=on_batch, **self.how)
         truncated = sum(example.truncated for example in examples)
         return self.file.piece(vectors, chunk.first), truncated
 
     def complete(self, path: Path, entries: Sequence[Entry]) -> Path:
-        """The vector file."""
+        """Return the vector file."""
         sizes = [entry.size for entry in entries]
         return self.file.complete(path, sizes, sum(entry.rows for entry in entries))
 
     def options(self) -> dict[str, Any]:
-        """What decides the vectors, in addition to the model's weights."""
+        """Return the options that decide the vectors, in addition to the model's weights."""
         layers = list(self.how.get("layers", (-1,)))
         return {"verb": "embed", "out": self.kind, **self.how, "layers": layers}
 
@@ -278,7 +278,7 @@ def pending_chunks(
 
 
 def rows_digest(rows: Sequence[Row]) -> str:
-    """sha256 of the content of rows, whatever file they are in."""
+    """Return the sha256 of the content of rows, whatever file they are in."""
     digest = hashlib.sha256()
     for row in rows:
         # Characters and not bytes are counted: surrogates have no UTF-8.
@@ -303,7 +303,7 @@ def task_rows(task: Task, path: str, names: ColumnNames, keep: Sequence[str]) ->
 
 
 def plan_of(work: Work) -> dict[str, Any]:
-    """What must be the same when an unfinished file is resumed, in addition to the rows."""
+    """Return the facts that must be equal to resume an unfinished file, in addition to the rows."""
     predictor = work.predictor
     weights = next(predictor.model.parameters(), None)
     loading = {
@@ -321,7 +321,7 @@ def plan_of(work: Work) -> dict[str, Any]:
 
 
 def model_digest(predictor: Predictor) -> str:
-    """sha256 of the weights, the tokenizer, the task and how vectors are made."""
+    """Return the sha256 of the weights, the tokenizer, the task and the settings of vectors."""
     checkpoint, vectors = predictor.checkpoint, predictor.sentence_vectors
     tensors = {} if checkpoint is None else dict(checkpoint.tensors)
     for number, module in enumerate((*vectors.before, *vectors.modules)):
@@ -342,7 +342,7 @@ def model_digest(predictor: Predictor) -> str:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Names of what differs between two plans."""
+    """Return the names of what differs between two plans."""
     names = [name for name in new if name != "options" and old.get(name) != new[name]]
     ours, theirs = new["options"], old.get("options") or {}
     return names + [f"--{name}" for name in ours if theirs.get(name) != ours[name]]
@@ -378,7 +378,7 @@ class Unfinished:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are finished."""
+        """Number of finished rows."""
         return sum(entry.rows for entry in self.entries)
 
     def start(self, entries: Sequence[Entry] = ()) -> None:
@@ -435,7 +435,7 @@ def unfinished(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Unfinished]:
-    """A file that appears under its name when the block succeeds.
+    """Yield a file that appears under its name when the block succeeds.
 
     After a failure the finished chunks stay, for `resume`; an older file stays as it was.
 
@@ -485,7 +485,7 @@ def unfinished(
 def _earlier(
     folder: Path, out: Path, *, resume: bool, overwrite: bool
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """The plan and the finished chunks that an earlier run left in the folder, if any."""
+    """Return the plan and the finished chunks that an earlier run left in the folder, if any."""
     names = [path.name for path in folder.iterdir()]
     if not all(name.startswith((ANSWERS, JOURNAL, f".{JOURNAL}")) for name in names):
         raise ConfigError(

@@ -36,7 +36,7 @@ FromScores = Callable[[Tensor, Sequence[Example]], tuple[Tensor, ...]]
 def fill_masks(
     loaded: LoadedModel, texts: Iterable[str], *, top: int = 5
 ) -> Iterator[dict[str, Any]]:
-    """Candidates for every mask of every text, in order and in fixed memory.
+    """Yield candidates for every mask of every text, in order and in fixed memory.
 
     The masks of a text are filled independently of each other; the model reads them all. A text
     beyond `max_length` tokens is cut around its masks; masks far apart get a sequence each.
@@ -80,12 +80,12 @@ def check_fill(loaded: LoadedModel, top: int = 1) -> None:
 
 
 def has_masked_lm(model: Model | SessionModel) -> bool:
-    """Whether the model can score the vocabulary at a mask."""
+    """Return whether the model can score the vocabulary at a mask."""
     return isinstance(model, Model) and isinstance(model.head, MaskedLMHead | PretrainingHead)
 
 
 def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
-    """The head that scores the vocabulary.
+    """Return the head that scores the vocabulary.
 
     Raises:
         ConfigError: The model has none.
@@ -109,7 +109,7 @@ def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
 # A tokenizer needs 30 ms to list 30,000 entries, a third of the time of a text.
 @lru_cache(maxsize=4)
 def _known_entries(tokenizer: Tokenizer, size: int) -> Tensor:
-    """Which rows of the word table have an entry, bool (V,); some tables are padded."""
+    """Return which rows of the word table have an entry, bool (V,); some tables are padded."""
     known_V = torch.zeros(size, dtype=torch.bool)
     known_V[list(tokenizer.backend.get_vocab(with_added_tokens=True).values())] = True
     return known_V
@@ -129,7 +129,7 @@ class Masked(NamedTuple):
 def mask_examples(
     texts: Sequence[str], tokenizer: Tokenizer, max_length: int
 ) -> tuple[list[Masked], list[Example]]:
-    """Texts that passed `check_masked`, and their sequences; see `sequences_around`."""
+    """Return texts that passed `check_masked`, and their sequences; see `sequences_around`."""
     spans = [mask_spans(text, tokenizer) for text in texts]
     masked: list[Masked] = []
     examples: list[Example] = []
@@ -142,7 +142,7 @@ def mask_examples(
 def _encode(
     texts: Sequence[str], spans: Sequence[list[tuple[int, int]]], tokenizer: Tokenizer
 ) -> list[tuple[Encoding, list[int]]]:
-    """Each text, uncut, and the rows of its masks in it.
+    """Return each text, uncut, and the rows of its masks in it.
 
     Raises:
         FormatError: The tokenizer does not read its own mask as one token.
@@ -177,7 +177,7 @@ def _of_streams(encoding: Encoding, tokenizer: Tokenizer) -> Encoding:
 def sequences_around(
     row: int, encoding: Encoding, places: Sequence[int], max_length: int
 ) -> list[Example]:
-    """One sequence if the text fits, else one for every group of masks that are close together.
+    """Return one sequence if the text fits, else one for every group of masks close together.
 
     A group is in the middle of its sequence and takes at most half of it, so that every mask has
     words on both sides.
@@ -252,7 +252,7 @@ def read_masks(
 def best_entries(
     loaded: LoadedModel, examples: Sequence[Example], top: int
 ) -> list[tuple[Tensor, ...]]:
-    """For each example the scores and the ids of the best entries, (masks, top) of both."""
+    """Return the scores and the ids of the best entries for each example, both (masks, top)."""
     known_V = _known_entries(loaded.tokenizer, loaded.model.config.vocab_size)
     unknown_V = ~known_V.to(loaded.model.device)
 
@@ -275,7 +275,7 @@ def candidates_of(
     tokenizer: Tokenizer,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """The answers of `fill_masks`, from texts, their sequences and those of `best_entries`."""
+    """Yield the answers of `fill_masks` from texts, their sequences and `best_entries`."""
     pieces: dict[int, Piece] = {}
     answers: list[list[list[dict[str, Any]]]] = [[[] for _ in own.spans] for own in masked]
     for example, (scores, ids) in zip(examples, best, strict=True):

@@ -68,7 +68,7 @@ class LoadedModel(Protocol):
 def default_max_tokens(
     device: torch.device, config: EncoderConfig | None = None, number_format: str = "float32"
 ) -> int:
-    """Tokens per packed batch unless the user sets another number.
+    """Return the tokens per packed batch unless the user sets another number.
 
     Args:
         config: Of a model for inference; without it the batch is as large as for the smallest one.
@@ -152,7 +152,7 @@ def in_order(
 
 
 def encode(model: Model | SessionModel, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
-    """Last hidden states of all tokens, (T, H), or of the rows `at`, int64 (K,): (K, H)."""
+    """Return the last hidden states, (T, H), or those of the rows `at`, int64 (K,): (K, H)."""
     if at is not None and isinstance(model, SessionModel):
         return model.encoder(batch)[at]  # type: ignore[no-any-return]
     return model.encoder(batch) if at is None else model.encoder(batch, at)  # type: ignore[no-any-return]
@@ -166,7 +166,7 @@ def run_model(
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> list[Tensor]:
-    """The head's output for every example, in order, float32 on the host.
+    """Return the head's output for every example, in order, float32 on the host.
 
     (n, ...) with a row per token for heads over tokens, else what the head gives for a sequence.
     """
@@ -195,7 +195,7 @@ def run_vectors(
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> list[np.ndarray]:
-    """The vector of every example, in order, float32 (H * layers,); with "none" its matrix.
+    """Return the vector of every example, in order, float32 (H * layers,); with "none" its matrix.
 
     Args:
         model: Its encoder runs.
@@ -249,7 +249,7 @@ def first_pass(model: Model | SessionModel, precision: Precision, max_length: in
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model is, and its batches have to be."""
+    """Return the device of a model, on which its batches have to be."""
     if isinstance(model, Model | SessionModel):
         return model.device
     return next(model.parameters()).device
@@ -278,12 +278,12 @@ def _to_host(output: Tensor) -> Callable[[], Tensor]:
 
 
 def streams_on(device: torch.device) -> int:
-    """Batches that run at the same time, by the threads that torch has."""
+    """Return the number of batches that run at the same time, by the number of torch's threads."""
     return min(_MOST_STREAMS, torch.get_num_threads()) if device.type == "cpu" else 1
 
 
 def even_batches(lengths: Sequence[int], max_tokens: int, streams: int) -> list[list[int]]:
-    """As `by_length`, but all streams get the same number of batches, of about the same size."""
+    """Return batches as `by_length` does, equally many and about equally large for all streams."""
     batches = by_length(lengths, max_tokens)
     if len(batches) < 2 or streams == 1:
         return batches
@@ -305,7 +305,7 @@ def finished(
     streams: int,
     device: torch.device,
 ) -> Iterator[_T]:
-    """Launch all batches, and finish them in order.
+    """Launch all batches, and yield their results in order.
 
     Args:
         launch: Computes a batch, in any thread; the function that it returns is called in this one.

@@ -27,7 +27,7 @@ from filbert.model.precision import Precision
 
 
 def dense_layers(model: Model) -> list[str]:
-    """The names of all layers that `quantized` replaces, input side first.
+    """Return the names of all layers that `quantized` replaces, input side first.
 
     Raises:
         ConfigError: there are none.
@@ -199,7 +199,7 @@ def sensitivities(
 
 
 def mean_cosine(first: Model, second: Model, examples: Sequence[Example]) -> float:
-    """Mean over examples between the mean-pooled vectors of two models."""
+    """Return the mean cosine between the mean-pooled vectors of two models over the examples."""
     return _cosine(_vectors(first, examples), second, examples)
 
 
@@ -221,7 +221,7 @@ def _check(model: Model, keep: Collection[str] = ()) -> None:
 def _quantized_layers(
     model: Model, names: Collection[str], ranges: Ranges | None
 ) -> dict[nn.Module, nn.Module]:
-    """Dense layers and their int8 replacements."""
+    """Return the dense layers and their int8 replacements."""
     found: dict[nn.Module, nn.Module] = {}
     for name in sorted(names):
         path, _, own = name.rpartition(".")
@@ -250,7 +250,7 @@ def _quantized_layers(
 
 
 def _with(model: Model, others: Mapping[nn.Module, nn.Module], *, shared: bool) -> Model:
-    """A copy with some modules replaced; all other weights are the same tensors if `shared`."""
+    """Return a copy with some modules replaced; if `shared`, all other weights are the same."""
     memo: dict[int, object] = {id(module): other for module, other in others.items()}
     if shared:
         memo |= {id(weights): weights for weights in (*model.parameters(), *model.buffers())}
@@ -258,7 +258,7 @@ def _with(model: Model, others: Mapping[nn.Module, nn.Module], *, shared: bool) 
 
 
 def _vectors(model: Model, examples: Sequence[Example]) -> Tensor:
-    """The mean of every sequence's last hidden states, float64 (S, H)."""
+    """Return the mean of every sequence's last hidden states, float64 (S, H)."""
     if not examples:
         raise ConfigError("No examples to compare precisions on; give some tens of texts.")
     vectors = run_vectors(

@@ -151,7 +151,7 @@ def measure(
 
 
 def _sums(masked_KV: Tensor, *others: Tensor, targets: Targets) -> dict[str, float]:
-    """What a batch adds to `_SUMS`.
+    """Return the sums of a batch, by the names in `_SUMS`.
 
     Args:
         others: Logits of the pairs; or of replaced tokens, and which of them were replaced.

@@ -57,7 +57,7 @@ def check_backend(backend: str, folder: Path, *, precision: str, device: str | N
 
 
 def session_threads() -> int:
-    """Threads of a session: the cores that this process may use, or fewer if torch has fewer.
+    """Return the threads of a session: torch's number, at most the cores of this process.
 
     onnxruntime's own choice counts all cores of the machine and pins threads to forbidden ones.
     """
@@ -114,7 +114,7 @@ class Session:
         ]
 
     def run(self, batch: PackedBatch, names: tuple[str, ...] | None = None) -> list[Tensor]:
-        """As `padded`, by a call for each run of near-equal lengths, with little padding in any."""
+        """Return what `padded` does, with a call for each run of near-equal lengths."""
         names = names or self.outputs
         outputs: list[list[np.ndarray]] = []
         borders = list(accumulate(batch.lengths, initial=0))
@@ -174,12 +174,12 @@ class SessionModel(nn.Module):
 
     @property
     def config(self) -> EncoderConfig:
-        """The encoder's."""
+        """The encoder's configuration."""
         return self.encoder.config
 
     @property
     def device(self) -> torch.device:
-        """Where batches and results are."""
+        """The device of batches and results."""
         return torch.device("cpu")
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ _NOT_SHARES = ("loss", "mse", "perplexity")
 def built(
     checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
 ) -> Model:
-    """The encoder and head of a checkpoint.
+    """Return the encoder and head of a checkpoint.
 
     Args:
         precision: settled; "int8" follows what filbert.json notes on it.
@@ -49,7 +49,7 @@ def built(
 def number_format(
     model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint | None
 ) -> str:
-    """What a loaded model's products are in: float32, bf16 or int8.
+    """Return the number format of a loaded model's products: float32, bf16 or int8.
 
     Args:
         model: bf16 weights need no casts; a graph has no weights.
@@ -124,7 +124,7 @@ class PrecisionLoss(NamedTuple):
     largest_change: float = 0.0
 
     def fault(self, limit: float) -> str | None:
-        """Why a limit such as 0.005 is exceeded, without a full stop; None if it is not.
+        """Return why a limit such as 0.005 is exceeded, without a full stop; None if it is kept.
 
         Raises:
             ConfigError: There is no share or correlation that the limit could be about.

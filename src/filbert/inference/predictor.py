@@ -313,7 +313,7 @@ class Predictor:
             raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
 
     def known_task(self) -> Task:
-        """The task of the model.
+        """Return the task of the model.
 
         Raises:
             ConfigError: it has none.
@@ -326,7 +326,7 @@ class Predictor:
         return self.task
 
     def predict_rows(self, rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Answers in the order of `rows`, in fixed memory however many there are."""
+        """Yield answers in the order of `rows`, in fixed memory however many there are."""
         task = self.known_task()
 
         def size_of(row: Row) -> int:
@@ -336,7 +336,7 @@ class Predictor:
             yield from self.answers(self.row_examples(chunk))
 
     def row_examples(self, rows: Sequence[Row]) -> list[Example]:
-        """Rows as what `answers` takes: tokenised, nothing computed."""
+        """Return rows as `answers` takes them: tokenised, nothing computed."""
         return self.known_task().examples(
             rows, self.tokenizer, max_length=self.max_length, with_targets=False
         )
@@ -344,7 +344,7 @@ class Predictor:
     def answers(
         self, examples: Sequence[Example], on_batch: Callable[[int], None] = lambda num_tokens: None
     ) -> list[Prediction]:
-        """One answer per row of the examples, in order."""
+        """Return one answer per row of the examples, in order."""
         outputs = run_model(
             self.model,
             examples,
@@ -362,7 +362,7 @@ class Predictor:
     def fill(
         self, texts: str | Iterable[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """The most probable words in place of every [MASK]; see `fill.fill_masks`.
+        """Return the most probable words in place of every [MASK]; see `fill.fill_masks`.
 
         Args:
             texts: one text, which gets one answer, or a list of texts, which gets a list.
@@ -379,7 +379,7 @@ class Predictor:
     def score(self, texts: Iterable[str]) -> list[dict[str, Any]]: ...
     @checked_keywords
     def score(self, texts: str | Iterable[str]) -> dict[str, Any] | list[dict[str, Any]]:
-        """How probable one text is to the model, or each of a list; see `score.score_texts`."""
+        """Return how probable one text is, or each of a list; see `score.score_texts`."""
         scores = list(score_texts(self, [texts] if isinstance(texts, str) else texts))
         return scores[0] if isinstance(texts, str) else scores
 
@@ -394,7 +394,7 @@ class Predictor:
         prompt: str | None = None,
         dimensions: int | None = None,
     ) -> np.ndarray | list[np.ndarray]:
-        """Vectors of texts.
+        """Return vectors of texts.
 
         Args:
             texts: One text, or n texts or pairs.
@@ -424,7 +424,7 @@ class Predictor:
     def embed_texts(
         self, texts: Iterable[Text], **how: Unpack[VectorOptions]
     ) -> Iterator[np.ndarray]:
-        """As `embed`, one at a time, in order and in fixed memory."""
+        """Yield what `embed` returns, one at a time, in order and in fixed memory."""
         num_cut = 0
         for chunk in chunks(checked_texts(texts), characters_in):
             examples = self.text_examples(chunk, **how)
@@ -434,7 +434,7 @@ class Predictor:
             log.warning("%s texts have more than %s tokens and were cut", num_cut, self.max_length)
 
     def text_examples(self, texts: Sequence[Text], **how: Unpack[VectorOptions]) -> list[Example]:
-        """Texts as what `vectors` takes: tokenised, nothing computed."""
+        """Return texts as `vectors` takes them: tokenised, nothing computed."""
         predictor, settings = self._for_vectors(**how)
         clean = cleaning_of(predictor.task)
         prepared = [settings.prepared(cleaned(text, clean)) for text in texts]
@@ -450,7 +450,7 @@ class Predictor:
         on_batch: Callable[[int], None] = lambda num_tokens: None,
         **how: Unpack[VectorOptions],
     ) -> list[np.ndarray]:
-        """The vector of every example, in order; with pooling "none" its matrix."""
+        """Return the vector of every example, in order; with pooling "none" its matrix."""
         predictor, settings = self._for_vectors(**how)
         skip = 0
         if settings.prompt and not settings.include_prompt:
@@ -468,7 +468,7 @@ class Predictor:
         )
 
     def vector_size(self, **how: Unpack[VectorOptions]) -> int:
-        """The width of what `embed` gives for these options."""
+        """Return the width of the vectors that `embed` returns for these options."""
         predictor, settings = self._for_vectors(**how)
         return settings.dimension(predictor._width(how.get("layers", (-1,))))
 
@@ -476,7 +476,7 @@ class Predictor:
         return len(self._layer_numbers(layers)) * self.model.config.hidden_size
 
     def vector_settings(self, **how: Unpack[VectorOptions]) -> SentenceVectors:
-        """How vectors are made: as set in the folder, unless options differ.
+        """Return how vectors are made: as set in the folder, unless options differ.
 
         Raises:
             ConfigError: An option is unknown or out of range, or does not fit the folder.
@@ -503,12 +503,12 @@ class Predictor:
         return replace(settings, **{k: value for k, value in given.items() if value is not None})
 
     def _for_vectors(self, **how: Unpack[VectorOptions]) -> tuple[Predictor, SentenceVectors]:
-        """The model that makes vectors with these options, and how: a Router has several."""
+        """Return the model that makes vectors with these options, and how: a Router has several."""
         predictor = self.routes.get(how.get("prompt") or "", self)
         return predictor, predictor.vector_settings(**how)
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
-        """0 for the embeddings, 1..N for the layers."""
+        """Return the numbers of the layers: 0 for the embeddings, 1..N for the layers."""
         count = self.model.config.num_hidden_layers
         if isinstance(layers, int | str) or not layers:
             raise ConfigError(f"layers is {layers!r}; give a list of numbers, such as [-1].")

@@ -89,7 +89,7 @@ def _in_order(ray: Any, actors: Sequence[Any], chunks: Iterator[Chunk]) -> Itera
 
 @contextmanager
 def _cluster(workers: int | None) -> Iterator[Any]:
-    """The module ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine."""
+    """Yield the module ray, connected to the cluster of RAY_ADDRESS or to a new one here."""
     try:
         import ray
         import ray.exceptions
@@ -115,7 +115,7 @@ def _cluster(workers: int | None) -> Iterator[Any]:
 def placing(
     resources: Sequence[dict[str, float]], workers: int | None, *, on_gpu: bool
 ) -> tuple[int, int]:
-    """Workers, and the CPU threads of each, so that all of them find a place.
+    """Return the number of workers, and the CPU threads of each, so that all can be placed.
 
     Args:
         resources: "CPU" and "GPU" of each machine; those without a core do not work.

@@ -38,7 +38,7 @@ def score_texts(
     with_tokens: bool = False,
     on_share: Callable[[int, float], None] = lambda rows, share: None,
 ) -> Iterator[dict[str, Any]]:
-    """The pseudo-log-likelihood of every text, in order and in fixed memory.
+    """Yield the pseudo-log-likelihood of every text, in order and in fixed memory.
 
     A text of n tokens becomes n sequences, each with another token masked. In a text beyond
     `max_length` tokens the model reads so many around each mask; every token is scored.
@@ -81,7 +81,7 @@ def score_texts(
 
 
 def check_whole(text: Any, tokenizer: Tokenizer, where: str) -> str:
-    """The same text, if no word of it is masked.
+    """Return the text, if no word of it is masked.
 
     Raises:
         InputError: one is, or it is no text; it begins with `where`.
@@ -98,12 +98,12 @@ def check_whole(text: Any, tokenizer: Tokenizer, where: str) -> str:
 
 
 def perplexity(pll: float, num_scored: int) -> float | None:
-    """The exponential of a token's mean surprise (nats); None where no token was scored."""
+    """Return the exponential of a token's mean surprise (nats); None where no token was scored."""
     return math.exp(min(-pll / num_scored, _LARGEST_EXPONENT)) if num_scored else None
 
 
 def _own(encoding: Encoding) -> np.ndarray:
-    """Places of the text's own tokens, int64."""
+    """Return the places of the text's own tokens, int64."""
     assert encoding.sequence is not None
     return np.flatnonzero(encoding.sequence == 0)
 
@@ -111,7 +111,7 @@ def _own(encoding: Encoding) -> np.ndarray:
 def _log_probabilities(
     loaded: LoadedModel, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
 ) -> list[np.ndarray]:
-    """The logarithm of the probability of each text's own tokens, float64."""
+    """Return the logarithm of the probability of each text's own tokens, float64."""
     places = [_own(encoding) for encoding in encodings]
     logs = [np.empty(len(own)) for own in places]
     total, done = sum(map(len, places)), 0
@@ -136,7 +136,7 @@ def _of_right_tokens(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tens
 
 
 def _masked(row: int, encoding: Encoding, place: int, loaded: LoadedModel) -> Example:
-    """The text with the token at `place` masked, or what is around it; `source` is the token."""
+    """Return the text with the token at `place` masked, or a part of it; `source` is the token."""
     (example,) = sequences_around(row, encoding, [place], loaded.max_length)
     ids = example.input_ids.copy()
     ids[example.target] = loaded.tokenizer.mask_id

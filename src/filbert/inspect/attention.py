@@ -114,7 +114,7 @@ def _probabilities(
     present: list[int],
     by_distance: PositionVectors | None,
 ) -> Tensor:
-    """Softmax of the scores with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
+    """Return softmax of the scores with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
     query, key = (part.transpose(0, 1) for part in qk_n2AD.unbind(1))
     scores = sequence_scores(query, key, plan, by_distance)
     length = scores.shape[-1]

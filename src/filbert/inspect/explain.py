@@ -74,7 +74,7 @@ class ExplainedScore:
 
     @property
     def num_tokens(self) -> int:
-        """Number n."""
+        """Number of tokens, n."""
         return len(self.encoding.input_ids)
 
 

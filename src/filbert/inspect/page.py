@@ -104,7 +104,7 @@ class Inspection:
         return path
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for Jupyter."""
+        """Return the page in a frame, for Jupyter."""
         return (
             f'<iframe srcdoc="{html.escape(self.html)}" title="Attention" '
             'style="width: 100%; height: 760px; border: 0; border-radius: 12px"></iframe>'

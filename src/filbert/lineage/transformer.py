@@ -176,7 +176,7 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return self.model.encoder.embeddings.word.weight.device
 
     def ids(self, text: str) -> list[int]:

@@ -281,7 +281,7 @@ def binary_form(
     *,
     recalls: Mapping[str, float] | None = None,
 ) -> Form:
-    """Areas and rates of a binary classifier.
+    """Return the areas and rates of a binary classifier.
 
     Args:
         is_positive: Gold, bool (N,).
@@ -302,7 +302,7 @@ def binary_form(
 
 
 def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
-    """Rates of a choice between classes; class numbers, int (N,) each."""
+    """Return the rates of a choice between classes; class numbers, int (N,) each."""
     decided = CalledRows(gold, called, num_classes)
     rates: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
 

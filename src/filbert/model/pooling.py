@@ -166,7 +166,7 @@ class VectorModule:
 
     @property
     def description(self) -> str:
-        """What it does: "768 to 256, tanh"."""
+        """The layer in words, for example "768 to 256, tanh"."""
         if self.kind != "Dense":
             return self.kind
         outputs, inputs = self.tensors["linear.weight"].shape

@@ -82,7 +82,7 @@ class Generator(nn.Module):
         self.head = MaskedLMHead(config)
 
     def forward(self, tables: InputEmbeddings, batch: PackedBatch, at: Tensor) -> Tensor:
-        """Unnormalised log-probabilities over the vocabulary at the rows `at`, (K, V)."""
+        """Return unnormalised log-probabilities over the vocabulary at the rows `at`, (K, V)."""
         config = self.config
         hidden = dropout(tables.normed(batch), config.dropout.hidden, self.training)
         if self.project is not None:
@@ -113,7 +113,7 @@ class ReplacedTokenModel(nn.Module):
 
     @property
     def config(self) -> EncoderConfig:
-        """The discriminator's."""
+        """The configuration of the discriminator."""
         return self.encoder.config
 
     def forward(self, batch: PackedBatch, at: Tensor, labels: Tensor) -> Detection:
@@ -139,7 +139,7 @@ class ReplacedTokenModel(nn.Module):
 
 
 def sample(logits_KV: Tensor) -> Tensor:
-    """One id per row, int64 (K,), drawn by softmax(logits) from torch's default generator.
+    """Return one id per row, int64 (K,), drawn by softmax(logits) from torch's default generator.
 
     The largest sum of logit and Gumbel noise is such a draw, and minus the logarithm of
     exponential noise is Gumbel noise. Source: Maddison et al. 2014, section 2.

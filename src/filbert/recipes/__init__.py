@@ -22,7 +22,7 @@ _CALL = ("out", "only", "overwrite", "json")
 
 
 def recipe_path(name: str, verb: str) -> Path:
-    """A recipe that the user named: a file, or the name of a built-in one.
+    """Return the path of a recipe that the user named: a file, or the name of a built-in one.
 
     Args:
         name: as the user typed it.
@@ -45,7 +45,7 @@ def recipe_path(name: str, verb: str) -> Path:
 
 
 def built_in(verb: str) -> list[Path]:
-    """The recipes that come along for "pretrain", "distill" or "compare"."""
+    """Return the built-in recipes of "pretrain", "distill" or "compare"."""
     return [path for path in sorted(_FOLDER.glob("*.toml")) if _verb_of(path) == verb]
 
 
@@ -57,7 +57,7 @@ def _verb_of(path: Path) -> str:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
+    """Return the content of a TOML file.
 
     Raises:
         InputError: there is no such file.
@@ -82,7 +82,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study's recipe says of the call that reads it, and not of the study.
+    """Return the part of a study's recipe that sets options of the call.
 
     Raises:
         ConfigError: a switch that is neither true nor false.

@@ -111,7 +111,7 @@ class StudyFiles:
         return sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
 
     def value(self, one: dict[str, Any]) -> float | None:
-        """The mean of the deciding metric over the seeds."""
+        """Return the mean of the deciding metric over the seeds."""
         value: float | None = one["test"][self.metrics[0][0]]["value"]
         return value
 
@@ -147,7 +147,7 @@ class StudyFiles:
         return read_scores(path, self.labels, self.positive, threshold)
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
-        """The tested difference of two contestants in the deciding metric, as `one` minus `other`.
+        """Return the tested difference of two contestants in the deciding metric: `one` - `other`.
 
         None if the two were not tested.
         """
@@ -193,7 +193,7 @@ def write_comparison_report(folder: Path) -> Path:
 
 
 def headline(study: StudyFiles) -> str:
-    """The best contestant and its difference from the second."""
+    """Return the best contestant and its difference from the second."""
     if not study.measured:
         return "No contestant was measured."
     (key, heading), first = study.metrics[0], study.measured[0]
@@ -214,7 +214,7 @@ def headline(study: StudyFiles) -> str:
 
 
 def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
-    """(name, value) of the best metric and of the size of the study."""
+    """Return (name, value) of the best metric and of the size of the study."""
     runs = [run for one in study.contestants for run in one["seeds"]]
     done = sum(run["status"] == "finished" for run in runs)
     facts = [
@@ -231,7 +231,7 @@ def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
 
 
 def ranking(study: StudyFiles) -> Section:
-    """The metrics of all contestants with intervals; the deciding one as a plot."""
+    """Return the metrics of all contestants with intervals; the deciding one as a plot."""
     (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
     estimates = [
         (one["name"], study.colors[one["name"]], value, _ends(one["test"][key]),
@@ -255,7 +255,7 @@ def ranking(study: StudyFiles) -> Section:
 
 
 def _ends(figure: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The interval of the mean, over rows and seeds; of a single seed, over rows."""
+    """Return the interval of the mean, over rows and seeds; of a single seed, over rows."""
     found = figure.get("over_seeds") or figure
     return found.get("low"), found.get("high")
 
@@ -271,7 +271,7 @@ def _metric(figure: Mapping[str, Any], best: float | None, digits: int) -> Cell:
 
 
 def tests(study: StudyFiles) -> Section | None:
-    """Differences of every two contestants on the metric of the ranking."""
+    """Return the differences of every two contestants on the metric of the ranking."""
     pairs: list[dict[str, Any]] = study.results["pairs"]
     if not pairs:
         return None
@@ -302,7 +302,7 @@ def tests(study: StudyFiles) -> Section | None:
 
 
 def curves(study: StudyFiles) -> Section:
-    """ROC and precision-recall curves of two labels, and the calibration."""
+    """Return ROC and precision-recall curves of two labels, and the calibration."""
     charts, at, of_label = {}, study.positive, "the predicted label"
     calibrated = []
     for name, scores in study.scores.items():
@@ -335,7 +335,7 @@ def curves(study: StudyFiles) -> Section:
 
 
 def costs(study: StudyFiles) -> Section | None:
-    """The deciding metric over training time and speed, and all costs in a table."""
+    """Return the deciding metric over training time and speed, and all costs in a table."""
     known = [cost for cost in COSTS if any(one["costs"].get(cost[0]) for one in study.measured)]
     if not known:
         return None
@@ -365,7 +365,7 @@ def costs(study: StudyFiles) -> Section | None:
 
 
 def errors(study: StudyFiles) -> Section:
-    """Confusion matrices."""
+    """Return confusion matrices."""
     num = len(study.labels)
     charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
@@ -376,7 +376,7 @@ def errors(study: StudyFiles) -> Section:
 
 
 def per_label(study: StudyFiles) -> Table:
-    """F1 of every label by contestant."""
+    """Return the F1 of every label by contestant."""
     rows: list[list[object]] = []
     for at, label in enumerate(study.labels):
         found = [label_metrics(s.gold == at, s.predicted == at) for s in study.scores.values()]
@@ -386,7 +386,7 @@ def per_label(study: StudyFiles) -> Table:
 
 
 def worst_errors(study: StudyFiles) -> Section | None:
-    """The test rows that most contestants get wrong, with their texts on a click."""
+    """Return the test rows that most contestants get wrong, with their texts on a click."""
     everyone = [*study.scores.values()]
     first, at = everyone[0], np.arange(len(everyone[0].gold))
     is_wrong = np.stack([scores.predicted != scores.gold for scores in everyone])
@@ -413,7 +413,7 @@ def worst_errors(study: StudyFiles) -> Section | None:
 
 
 def next_steps(study: StudyFiles) -> Section:
-    """What to try next."""
+    """Return what to try next."""
     first, level = study.measured[0], study.level_with_first
     speed = {one["name"]: one["costs"].get("rows_per_second") or 0.0 for one in [first, *level]}
     fastest = max(speed, key=lambda name: speed[name])
@@ -427,7 +427,7 @@ def next_steps(study: StudyFiles) -> Section:
 
 
 def slices(study: StudyFiles) -> Section:
-    """The share of test rows that are exactly right by length, and metrics by the slice column."""
+    """Return the share of test rows that are exactly right by length, and metrics by slice."""
     parts: list[dict[str, Any]] = study.results["slices"]
     found = parts[0]["contestants"] if parts else {}
     known = [one for one in SLICES if any(one[0] in metrics for metrics in found.values())]
@@ -450,7 +450,7 @@ def slices(study: StudyFiles) -> Section:
 
 
 def data(study: StudyFiles) -> Section:
-    """Rows and labels of the splits, and near-duplicates."""
+    """Return the rows and labels of the splits, and near-duplicates."""
     facts = study.results["data"]
     rows = [
         [split, label_counts(facts[split]["label_counts"]), numbers.count(facts[split]["rows"])]
@@ -470,7 +470,7 @@ def data(study: StudyFiles) -> Section:
 
 
 def failures(study: StudyFiles) -> Section | None:
-    """Runs that failed or do not exist yet, with their error messages."""
+    """Return the runs that failed or do not exist yet, with their error messages."""
     rows = [
         [one["name"], str(run["seed"]), run["status"], run.get("error") or "Not run yet."]
         for one in study.contestants
@@ -484,7 +484,7 @@ def failures(study: StudyFiles) -> Section | None:
 
 
 def provenance(study: StudyFiles) -> Section:
-    """What is needed to repeat the study: options, hashes, versions and machine."""
+    """Return what is needed to repeat the study: options, hashes, versions and machine."""
     results, facts = study.results, study.results["data"]
     files = [(source.get("of", "source"), source) for source in facts.get("source") or ()]
     files += [(split, facts[split]) for split in SPLITS]

@@ -80,7 +80,7 @@ class RunFolder:
 
 
 def problem_of(run: dict[str, Any]) -> str | None:
-    """binary, multiclass or multilabel; otherwise the name of the task, if it is known.
+    """Return binary, multiclass or multilabel; otherwise the name of the task, if it is known.
 
     `filbert pretrain` and distillation on raw text have the problem "pretraining".
     """
@@ -91,28 +91,28 @@ def problem_of(run: dict[str, Any]) -> str | None:
 
 
 def headline_split(run: dict[str, Any]) -> str | None:
-    """The split of the headline metrics: test if it was measured, otherwise dev, or None."""
+    """Return the split of the headline metrics: test if it was measured, otherwise dev, or None."""
     metrics = run.get("metrics") or {}
     return next((split for split in SPLITS if metrics.get(split)), None)
 
 
 def predicted_labels(row: Prediction) -> list[str]:
-    """The labels predicted for a row; one unless the problem is multi-label."""
+    """Return the labels predicted for a row; one unless the problem is multi-label."""
     return list(row["labels"]) if "labels" in row else [row["label"]]
 
 
 def gold_labels(row: Prediction) -> list[str]:
-    """The gold labels of a row; one unless the problem is multi-label."""
+    """Return the gold labels of a row; one unless the problem is multi-label."""
     return list(row["gold"]) if isinstance(row["gold"], list) else [row["gold"]]
 
 
 def scores_of(label: str, rows: Sequence[Prediction]) -> np.ndarray:
-    """Probability of one label, float64 (rows,)."""
+    """Return the probability of one label, float64 (rows,)."""
     return np.array([float(row["scores"][label]) for row in rows])
 
 
 def gold_is(label: str, rows: Sequence[Prediction]) -> np.ndarray:
-    """Whether a row has the gold label, bool (rows,)."""
+    """Return whether a row has the gold label, bool (rows,)."""
     return np.array([label in gold_labels(row) for row in rows], dtype=bool)
 
 
@@ -149,7 +149,7 @@ def read_run_folder(path: Path) -> RunFolder:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; empty if there is no such file.
+    """Return the objects of a JSONL file; empty if there is no such file.
 
     A last line without a line break is left out, as an interrupted run may have cut it.
 

@@ -9,7 +9,7 @@ MISSING = "–"
 
 
 def metric(value: Any, digits: int = 4) -> str:
-    """A metric with `digits` decimals, from 10 on with two; 4,000 for counts; – for None."""
+    """Return a metric with `digits` decimals, two from 10 on; 4,000 for counts; – for None."""
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -20,12 +20,12 @@ def metric(value: Any, digits: int = 4) -> str:
 
 
 def count(value: int | None) -> str:
-    """4,000."""
+    """Return a count such as 4,000."""
     return MISSING if value is None else f"{value:,}"
 
 
 def parameters(value: float | None) -> str:
-    """22.7 M, 12.3 k, 950."""
+    """Return a number of parameters such as 22.7 M, 12.3 k or 950."""
     if value is None:
         return MISSING
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -35,7 +35,7 @@ def parameters(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """0.4 s, 95 s, 12 min 5 s, 3 h 20 min."""
+    """Return a time such as 0.4 s, 95 s, 12 min 5 s or 3 h 20 min."""
     if value is None:
         return MISSING
     if value < 10:
@@ -49,19 +49,19 @@ def seconds(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """9.7 %, with a no-break space."""
+    """Return a share such as 9.7 %, with a no-break space."""
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
 def fixed(value: object, digits: int) -> str:
-    """A number with `digits` decimals; – for None and values that are not finite."""
+    """Return a number with `digits` decimals; – for None and values that are not finite."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return MISSING
     return f"{value:.{digits}f}"
 
 
 def interval(low: object, high: object, digits: int, *, sign: bool = False) -> str:
-    """[0.812, 0.845]; empty when an end is missing; `sign` is for differences."""
+    """Return an interval such as [0.812, 0.845]; "" if an end is missing; `sign` is for "+0.1"."""
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         return ""
     plus = "+" if sign else ""
@@ -69,14 +69,14 @@ def interval(low: object, high: object, digits: int, *, sign: bool = False) -> s
 
 
 def probability(p: object) -> str:
-    """0.034, < 0.001; – for None."""
+    """Return a probability such as 0.034 or < 0.001; – for None."""
     if not isinstance(p, (int, float)):
         return MISSING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def size(num_bytes: float | None) -> str:
-    """90.9 MB, 1.2 GB, 640 B, in decimal units."""
+    """Return a size such as 90.9 MB, 1.2 GB or 640 B, in decimal units."""
     if num_bytes is None:
         return MISSING
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -56,7 +56,7 @@ class Series:
     ends: Any = None
 
     def facts(self, most: int) -> dict[str, Any]:
-        """The points in JSON, at most `most` of them, with five significant digits."""
+        """Return the points in JSON, at most `most` of them, with five significant digits."""
         at = np.linspace(0, len(self.x) - 1, min(len(self.x), most)).round().astype(int)
         columns = {"x": self.x, "y": self.y}
         if self.ends is not None:
@@ -91,7 +91,7 @@ class Plot:
     below: Plot | None = None
 
     def facts(self) -> dict[str, Any]:
-        """The plot in JSON."""
+        """Return the plot in JSON."""
         most = min(MOST_POINTS, 20 * MOST_POINTS // max(len(self.series), 1))
         own = {name: getattr(self, name) for name in ("xlabel", "ylabel", "log", "xlim", "ylim")}
         return own | {
@@ -102,7 +102,7 @@ class Plot:
         }
 
     def figure(self) -> Figure:
-        """The same in matplotlib."""
+        """Return the same in matplotlib."""
         height = 0.75 + 0.27 * len(self.rows) if self.rows else 4.1
         figure = _figure(height)
         parts = [self, *([self.below] if self.below else ())]
@@ -161,11 +161,11 @@ class Matrix:
     counts: np.ndarray
 
     def facts(self) -> dict[str, Any]:
-        """The matrix in JSON."""
+        """Return the matrix in JSON."""
         return {"labels": list(self.labels), "counts": self.counts.tolist()}
 
     def figure(self) -> Figure:
-        """The same in matplotlib."""
+        """Return the same in matplotlib."""
         num = len(self.labels)
         figure = _figure(min(3.0 + 0.16 * num, 7.0))
         axes = figure.subplots()
@@ -208,7 +208,7 @@ def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None
 
 
 def plain(name: object, longest: int = 28) -> str:
-    """A name for matplotlib: on one line, without formulas, and shortened in the middle.
+    """Return a name for matplotlib: on one line, without formulas, and shortened in the middle.
 
     Names of models often differ at their end.
     """
@@ -239,7 +239,7 @@ def loss_curve(
     steps: Lines, evaluations: Lines, *, key: str = "loss", dev_key: str = "loss",
     ylabel: str = "loss (nats)",
 ) -> Plot:  # fmt: skip
-    """Training loss with its running mean, and dev loss; below, the learning rate.
+    """Return the training loss with its running mean, and dev loss; below, the learning rate.
 
     `key` is the loss of the steps ("loss" where no line has it), `dev_key` the dev metric that is
     comparable with it.
@@ -261,7 +261,7 @@ def loss_curve(
 
 
 def gradient_curve(steps: Lines, clip: float | None) -> Plot:
-    """Norm of the gradient before clipping at every step; `clip` is None or 0 for no clipping."""
+    """Return the norm of the gradient before clipping at every step, and its limit."""
     series = _smoothed(values_of(steps, "step"), values_of(steps, "grad_norm"), "norm")
     borders = [("y", clip, f"clipped to {clip:g}")] if clip else []
     return Plot("step", "gradient norm (logarithmic)", series, log="y", borders=borders)
@@ -271,7 +271,7 @@ def metric_curves(
     evaluations: Lines, columns: Sequence[tuple[str, str]], *, kept_step: int | None = None,
     ylabel: str = "dev metric",
 ) -> Plot:  # fmt: skip
-    """Metrics on dev, given as (key, name); a single one that falls far is drawn logarithmically.
+    """Return metrics on dev, given as (key, name); a single one that falls far has a log scale.
 
     The border is at the step whose weights were kept.
     """
@@ -287,7 +287,7 @@ def metric_curves(
 
 
 def _smoothed(at: np.ndarray, values: np.ndarray, name: str) -> list[Series]:
-    """Values, with their running mean if there are at least 20."""
+    """Return values, with their running mean if there are at least 20."""
     if len(values) < 20:
         return [Series(name, at, values, 0, "both")]
     smooth = running_mean(values, max(5, len(values) // 25))
@@ -295,7 +295,7 @@ def _smoothed(at: np.ndarray, values: np.ndarray, name: str) -> list[Series]:
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean over `width` neighbours, fewer at both ends, without NaN; float64 (N,) in and out."""
+    """Return the mean over `width` neighbours, fewer at both ends, without NaN; float64 (N,)."""
     known = np.isfinite(values)
     total = np.convolve(np.where(known, values, 0.0), np.ones(width), mode="same")
     num = np.convolve(known.astype(float), np.ones(width), mode="same")
@@ -303,7 +303,7 @@ def running_mean(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def values_of(lines: Lines, key: str) -> np.ndarray:
-    """The values of a key, NaN where a line lacks it, float64 (lines,)."""
+    """Return the values of a key, NaN where a line lacks it, float64 (lines,)."""
     return np.array([line.get(key) for line in lines], dtype=float)
 
 
@@ -320,20 +320,20 @@ class Ranking:
     color: int = 0
 
     def curve(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """X and y of the curve "roc" or "pr"."""
+        """Return x and y of the curve "roc" or "pr"."""
         if kind == "roc":
             return ranking.roc_curve(self.is_positive, self.scores)
         x, y = ranking.pr_curve(self.is_positive, self.scores)
         return np.append(0, x), np.append(y[0], y)
 
     def area(self, kind: str) -> float:
-        """ROC AUC or average precision."""
+        """Return ROC AUC or average precision."""
         area = ranking.roc_auc if kind == "roc" else ranking.pr_auc
         return area(self.is_positive, self.scores) or 0.0
 
 
 def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = True) -> Plot:
-    """ROC curves ("roc") or precision-recall curves ("pr"), with their areas in the legend.
+    """Return ROC curves ("roc") or precision-recall curves ("pr"), with their areas in the legend.
 
     The dashed line is a random ranking.
     """
@@ -351,7 +351,7 @@ def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = Tr
 
 
 def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float | None) -> Plot:
-    """Precision, recall and F1 at every threshold of scores (N,) in [0, 1]; one is in use."""
+    """Return precision, recall and F1 at every threshold in [0, 1] of scores (N,)."""
     table = ranking.cuts(is_positive, scores)
     values = {
         "precision": table.hits / table.flagged,
@@ -369,7 +369,7 @@ def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float
 def reliability_plot(
     models: Sequence[tuple[str, int, np.ndarray, np.ndarray]], *, xlabel: str, ylabel: str
 ) -> Plot:
-    """Observed frequency over score; of a single model with 95 % intervals and, below, its rows.
+    """Return the observed frequency over the score; of one model with 95 % intervals and its rows.
 
     A model is (name, colour, is true, bool (N,), scores, float (N,) in [0, 1]).
     """
@@ -405,7 +405,7 @@ def by_quantile(is_true: np.ndarray, scores: np.ndarray) -> list[tuple[float, np
 def scatter(
     gold: np.ndarray, values: np.ndarray, *, xlabel: str, ylabel: str, identity: bool
 ) -> Plot:
-    """Values over gold scores, float (N,) each, with the line gold = value or a linear fit."""
+    """Return values over gold scores, float (N,) each, with the line gold = value or a fit."""
     ends = np.array([gold.min(), gold.max()])
     fitted = ends
     if not identity and ends[0] < ends[1]:
@@ -421,7 +421,7 @@ def interval_plot(
     models: Sequence[tuple[str, int, float, Sequence[float | None], Sequence[float]]],
     heading: str,
 ) -> Plot:
-    """A row for each model, the first on top: name, colour, value, interval, and seeds (dots)."""
+    """Return a row for each model, the first on top: name, colour, value, interval, seeds."""
     series = []
     for place, (name, color, value, (low, high), seeds) in enumerate(models):
         ends = None if low is None or high is None else ([low], [high])
@@ -431,6 +431,6 @@ def interval_plot(
 
 
 def cost_plot(models: Sequence[tuple[str, int, float, float]], *, xlabel: str, ylabel: str) -> Plot:
-    """Quality over cost of models, each given as (name, colour, cost, quality)."""
+    """Return the quality over the cost of models, each given as (name, colour, cost, quality)."""
     series = [Series(name, [cost], [quality], c, "dots") for name, c, cost, quality in models]
     return Plot(f"{xlabel} (logarithmic)", ylabel, series, log="x")

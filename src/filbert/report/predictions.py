@@ -43,7 +43,7 @@ Entity = tuple[str, int, int]
 
 
 def num_rows(folder: RunFolder, what: str = "rows") -> str:
-    """`400 test rows.`"""
+    """Return a number of rows such as `400 test rows.`"""
     return f"{len(folder.rows):,} {folder.split} {what}."
 
 
@@ -51,7 +51,7 @@ def num_rows(folder: RunFolder, what: str = "rows") -> str:
 
 
 def ranking(folder: RunFolder) -> Section | None:
-    """ROC and precision-recall curves, and precision, recall and F1 at other thresholds."""
+    """Return ROC and precision-recall curves, and precision, recall and F1 at other thresholds."""
     curves = rankings(folder)
     if not curves:
         remark = "All rows are of one class, so there are no curves."
@@ -73,7 +73,7 @@ def ranking(folder: RunFolder) -> Section | None:
 
 
 def rankings(folder: RunFolder) -> list[Ranking]:
-    """The curves that can be drawn: of model and baselines, or of the most frequent labels."""
+    """Return the curves that can be drawn: model and baselines, or the most frequent labels."""
     if folder.problem == "multilabel":
         curves = [
             Ranking(label, gold_is(label, folder.rows), scores_of(label, folder.rows))
@@ -95,7 +95,7 @@ def rankings(folder: RunFolder) -> list[Ranking]:
 
 
 def decisions(folder: RunFolder) -> Section:
-    """Confusion matrix and the metrics of every label."""
+    """Return the confusion matrix and the metrics of every label."""
     table = per_label(folder)
     charts = {}
     if folder.problem != "multilabel":
@@ -110,7 +110,7 @@ def decisions(folder: RunFolder) -> Section:
 
 
 def metrics_table(table: dict[str, dict[str, Any]], kind: str, unit: str) -> Table:
-    """Precision, recall, F1 and more of every label or type."""
+    """Return precision, recall, F1 and more of every label or type."""
     headings = {
         "precision": "precision", "recall": "recall", "f1": "F1", "support": unit,
         "roc_auc": "ROC AUC", "pr_auc": "PR AUC", "threshold": "threshold",
@@ -121,14 +121,14 @@ def metrics_table(table: dict[str, dict[str, Any]], kind: str, unit: str) -> Tab
 
 
 def most_frequent(table: dict[str, dict[str, Any]]) -> tuple[list[str], str]:
-    """The MOST_LABELS labels with the most gold rows, in their order, and a remark."""
+    """Return the MOST_LABELS labels with the most gold rows, in their order, and a remark."""
     frequent = sorted(table, key=lambda label: -table[label]["support"])[:MOST_LABELS]
     shown = [label for label in table if label in frequent]
     return shown, f" Only the {MOST_LABELS} most frequent ones." * (len(shown) < len(table))
 
 
 def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """Metrics of every label, from run.json or else from the predictions."""
+    """Return the metrics of every label, from run.json or else from the predictions."""
     measured = folder.metrics.get("per_label") or {}
     return {
         label: measured.get(label)
@@ -141,7 +141,7 @@ def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
 
 
 def confusion(folder: RunFolder, labels: list[str]) -> np.ndarray:
-    """Rows by gold label (down) and predicted label (across), int64 (C, C)."""
+    """Return the rows by gold label (down) and predicted label (across), int64 (C, C)."""
     number = {label: c for c, label in enumerate(labels)}
     pairs = [(number.get(row["gold"]), number.get(row["label"])) for row in folder.rows]
     return crossed([pair for pair in pairs if None not in pair], len(labels))
@@ -156,7 +156,7 @@ def crossed(pairs: Sequence[tuple[Any, ...]], size: int) -> np.ndarray:
 
 
 def calibrated(folder: RunFolder) -> Section | None:
-    """Observed frequency by score, for tasks with probabilities."""
+    """Return the observed frequency by score, for tasks with probabilities."""
     rows, positive = folder.rows, folder.positive
     if not all(row.get("scores") for row in rows):
         return None
@@ -191,7 +191,7 @@ def _values(scores: Any) -> list[float]:
 
 
 def scores(folder: RunFolder) -> Section:
-    """Predicted over gold scores, and the residuals of a regression."""
+    """Return the predicted over the gold scores, and the residuals of a regression."""
     gold, values = gold_and_predicted(folder)
     caption = "Predicted over gold scores, one dot per row. Dashed: exact prediction."
     plot = plots.scatter(gold, values, xlabel="gold", ylabel="predicted", identity=True)
@@ -211,14 +211,14 @@ def scores(folder: RunFolder) -> Section:
 
 
 def gold_and_predicted(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
-    """Gold scores and predicted values of the rows that have both, float64 (N,) each."""
+    """Return gold scores and predicted values of the rows that have both, float64 (N,) each."""
     known = [row for row in folder.rows if row.get("gold") is not None and "value" in row]
     gold = np.array([row["gold"] for row in known], dtype=float)
     return gold, np.array([row["value"] for row in known], dtype=float)
 
 
 def similarity(folder: RunFolder) -> Section:
-    """Cosines of pairs over their gold scores, and the rank of the own pair."""
+    """Return the cosines of pairs over their gold scores, and the rank of the own pair."""
     charts: dict[str, Any] = {}
     gold, values = gold_and_predicted(folder)
     if len(gold):
@@ -244,7 +244,7 @@ def similarity(folder: RunFolder) -> Section:
 
 
 def entities(folder: RunFolder) -> Section | None:
-    """Metrics of every entity type, their confusion by word, and the kinds of errors."""
+    """Return the metrics of every entity type, their confusion by word, and the kinds of errors."""
     types = per_type(folder)
     if not types:
         return None
@@ -271,7 +271,7 @@ def entities(folder: RunFolder) -> Section | None:
 
 
 def per_type(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """Metrics of every entity type, from run.json or else from the predictions."""
+    """Return the metrics of every entity type, from run.json or else from the predictions."""
     types: dict[str, dict[str, Any]] | None = folder.metrics.get("per_label")
     if types is None:
         gold, tags = ([row[key] for row in folder.rows] for key in ("gold", "tags"))
@@ -280,7 +280,7 @@ def per_type(folder: RunFolder) -> dict[str, dict[str, Any]]:
 
 
 def confusion_by_word(folder: RunFolder, types: list[str]) -> np.ndarray:
-    """Words by gold type (down) and predicted type (across), int64 (C + 1, C + 1).
+    """Return the words by gold type (down) and predicted type (across), int64 (C + 1, C + 1).
 
     The last row and column are for words of no entity or of a type that is not in `types`.
     """
@@ -310,7 +310,7 @@ def kinds_of_errors(folder: RunFolder) -> Counter[str]:
 
 
 def mistakes(row: Prediction) -> tuple[list[Entity], list[Entity]]:
-    """Gold entities that were not predicted, and predicted entities that are not gold."""
+    """Return gold entities that were not predicted, and predicted entities that are not gold."""
     gold, predicted = entities_of(row["gold"]), entities_of(row["tags"])
     correct = {*gold} & {*predicted}
     return [e for e in gold if e not in correct], [e for e in predicted if e not in correct]
@@ -335,7 +335,7 @@ def _overlap(one: Entity, other: Entity) -> bool:
 
 
 def answers(folder: RunFolder) -> Section:
-    """F1 and exact match by the length of answer and context, and unanswerable questions."""
+    """Return F1 and exact match by the length of answer and context, and unanswerable questions."""
     rows = folder.rows
     lengths = [
         min(len(normalize(text).split()) for text in row["gold"]) if row["gold"] else 0
@@ -369,7 +369,7 @@ def answers(folder: RunFolder) -> Section:
 
 
 def _by_group(title: str, parts: Mapping[str, np.ndarray], scores: np.ndarray) -> Table:
-    """A table of F1 and exact match, of (N, 2), by part of the rows, bool (N,)."""
+    """Return a table of F1 and exact match, of (N, 2), by part of the rows, bool (N,)."""
     rows = []
     for name, is_in in parts.items():
         part = scores[is_in]
@@ -380,7 +380,7 @@ def _by_group(title: str, parts: Mapping[str, np.ndarray], scores: np.ndarray) -
 
 
 def by_tokens(sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """Quarters of the rows by their number of tokens, int (N,): bool (N,) by name."""
+    """Return the quarters of the rows by their number of tokens, int (N,): bool (N,) by name."""
     borders = sorted({int(border) for border in np.quantile(sizes, [0.25, 0.5, 0.75])})
     names = [*(f"to {border:,} tokens" for border in borders), f"over {borders[-1]:,} tokens"]
     groups = np.searchsorted(borders, sizes)
@@ -388,7 +388,7 @@ def by_tokens(sizes: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def question_scores(rows: list[Prediction]) -> np.ndarray:
-    """Exact match and F1 of every question, float64 (N, 2), in [0, 1]."""
+    """Return the exact match and F1 of every question, float64 (N, 2), in [0, 1]."""
     # With unanswerable questions the empty answer may be correct: the rules of SQuAD v2.0.
     empty = any(not row["gold"] for row in rows)
     scores = [answer_scores(row["gold"], row["answer"], empty_can_match=empty) for row in rows]
@@ -396,7 +396,7 @@ def question_scores(rows: list[Prediction]) -> np.ndarray:
 
 
 def choices(folder: RunFolder) -> Section:
-    """Gold and chosen positions, and the accuracy by gold position."""
+    """Return gold and chosen positions, and the accuracy by gold position."""
     counts = positions(folder)
     names = [str(position) for position in range(len(counts))]
     charts: dict[str, Any] = {}
@@ -415,7 +415,7 @@ def choices(folder: RunFolder) -> Section:
 
 
 def positions(folder: RunFolder) -> np.ndarray:
-    """Rows by gold position (down) and chosen position (across), int64 (C, C)."""
+    """Return the rows by gold position (down) and chosen position (across), int64 (C, C)."""
     pairs = [(int(row["gold"]), int(row["choice"])) for row in folder.rows]
     num_choices = [len(row.get("scores") or ()) for row in folder.rows]
     return crossed(pairs, max(1 + max(map(max, pairs)), *num_choices))

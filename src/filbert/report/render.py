@@ -64,7 +64,7 @@ Charts = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
 
 
 def section(title: str, *blocks: Block | Table | str | list[str]) -> Section:
-    """A section of the page: blocks, tables, remarks and lists; empty ones are left out."""
+    """Return a section of the page: blocks, tables, remarks and lists; empty ones are left out."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     shown = [block for block in map(_block, blocks) if block]
     return {"title": title, "id": "-".join(words), "blocks": shown}
@@ -79,17 +79,17 @@ def _block(content: Block | Table | str | list[str]) -> Block:
 
 
 def paragraph(words: str, css_class: str = "remark") -> Block:
-    """A paragraph: remark or note; nothing without words."""
+    """Return a paragraph: a remark or a note; nothing if it has no words."""
     return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
 
 
 def side_by_side(tables: Iterable[Table]) -> Block:
-    """Tables with titles in two columns."""
+    """Return tables with titles in two columns."""
     return {"kind": "columns", "tables": [table for table in tables if table.rows]}
 
 
 def gallery(folder: Path, charts: Charts, *tables: Table) -> Block:
-    """Plots with their captions, then tables next to them; plots become `folder`/plots/NAME.png."""
+    """Return plots with captions, then tables next to them; plots go to `folder`/plots/NAME.png."""
     images = []
     for name, (plot, caption) in charts.items():
         path = folder / "plots" / f"{name}.png"
@@ -106,12 +106,12 @@ def gallery(folder: Path, charts: Charts, *tables: Table) -> Block:
 
 
 def facts_table(values: Mapping[str, Any], title: str = "", *, folded: bool = False) -> Table:
-    """A table of names and values; nested values are flattened, missing ones left out."""
+    """Return a table of names and values; nested values are flattened, missing ones left out."""
     return Table((), list(_flat(values)), 2, title, folded=folded)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
-    """Nested facts as (name, text) pairs, for example ("splits: train", "4,000")."""
+    """Yield nested facts as (name, text) pairs, for example ("splits: train", "4,000")."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}: ")
@@ -131,7 +131,7 @@ def _plain(value: Any) -> object:
 
 
 def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
-    """The sha256 of data files, given as (name, facts with `path` and `sha256`)."""
+    """Return the sha256 of data files, given as (name, facts with `path` and `sha256`)."""
     rows = [
         [name, Cell(portable(facts.get("path", "")), below=facts.get("sha256", numbers.MISSING))]
         for name, facts in files
@@ -141,7 +141,7 @@ def hashes_table(files: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
 
 @cache
 def environment() -> Environment:
-    """The Jinja2 environment: pages escape every value, and an undefined name is an error."""
+    """Return the Jinja2 environment: every value is escaped, and an undefined name is an error."""
     found = Environment(
         loader=FileSystemLoader([_TEMPLATES, THEME]),
         autoescape=lambda name: not str(name).endswith(".txt"),
@@ -154,7 +154,7 @@ def environment() -> Environment:
 
 
 def texts(name: str, **values: Any) -> list[str]:
-    """The texts of a macro of words.txt, which are parted by blank lines."""
+    """Return the texts of a macro of words.txt, which blank lines separate."""
     found = str(getattr(environment().get_template("words.txt").module, name)(**values))
     parts = (re.sub(r"[ \n]+", " ", text).strip() for text in re.split(r"\n\s*\n", found))
     return [part for part in parts if part]

@@ -94,14 +94,14 @@ def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
 
 
 def title_of(folder: RunFolder) -> str:
-    """The run's name; for several seeds the name of their folder, not that of the kept seed."""
+    """Return the run's name; for several seeds that of their folder, not that of the kept seed."""
     if folder.run.get("seeds"):
         return folder.path.resolve().name
     return str(folder.run.get("name") or model_name(folder.run))
 
 
 def headline_facts(run: dict[str, Any]) -> list[tuple[str, object]]:
-    """(name, value) of the headline metrics, the duration and the number of parameters.
+    """Return (name, value) of the headline metrics, the duration and the number of parameters.
 
     The best baseline is below each metric.
     """
@@ -117,7 +117,7 @@ def headline_facts(run: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def headline(run: dict[str, Any]) -> str:
-    """The first headline metric, its difference from the best baseline, and the other seeds."""
+    """Return the first headline metric, its difference from the best baseline, and other seeds."""
     if problem_of(run) == "pretraining":
         return _pretraining_headline(run)
     split, model = headline_split(run), result_rows(run)[0]
@@ -142,7 +142,7 @@ def headline(run: dict[str, Any]) -> str:
 
 
 def _pretraining_headline(run: dict[str, Any]) -> str:
-    """Accuracy and perplexity on held-out text, and those of the teacher."""
+    """Return the accuracy and perplexity on held-out text, and those of the teacher."""
     values = {
         name: (metrics.get("mlm_accuracy"), numbers.fixed(metrics.get("perplexity"), 2))
         for name, facts in (("model", run), ("teacher", run.get("teacher") or {}))
@@ -153,7 +153,7 @@ def _pretraining_headline(run: dict[str, Any]) -> str:
 
 
 def results(folder: RunFolder) -> Section | None:
-    """The model and its baselines, then every metric of every split."""
+    """Return the model and its baselines, then every metric of every split."""
     run, split = folder.run, headline_split(folder.run)
     if split is None:
         return None
@@ -185,7 +185,7 @@ def results(folder: RunFolder) -> Section | None:
 
 
 def next_steps(folder: RunFolder) -> Section | None:
-    """What to try next."""
+    """Return what to try next."""
     run, dev, columns = folder.run, folder.evaluations, headline_metrics(folder.run)
     if folder.problem == "pretraining":
         return None
@@ -214,7 +214,7 @@ def next_steps(folder: RunFolder) -> Section | None:
 
 
 def seeds(folder: RunFolder) -> Section | None:
-    """Mean, standard deviation and every value of several seeds; the kept and the failed ones."""
+    """Return mean, standard deviation and every value of several seeds, and which were kept."""
     spread = folder.run.get("seeds") or {}
     if not spread.get("runs"):
         return None
@@ -243,7 +243,7 @@ def seeds(folder: RunFolder) -> Section | None:
 
 
 def training(folder: RunFolder) -> Section | None:
-    """Loss, learning rate, dev metrics and gradient norm over the steps, and the throughput."""
+    """Return loss, learning rate, dev metrics and gradient norm over the steps, and throughput."""
     run, dev = folder.run, folder.evaluations
     if not folder.steps and not dev:
         return None
@@ -283,7 +283,7 @@ def _loss_names(folder: RunFolder) -> dict[str, str]:
 
 
 def lengths(folder: RunFolder) -> Section | None:
-    """Labels, rows, tokens, lengths and cut rows of every split."""
+    """Return the labels, rows, tokens, lengths and cut rows of every split."""
     data: dict[str, dict[str, Any]] = folder.run.get("data") or {}
     if not data:
         return None
@@ -306,7 +306,7 @@ def lengths(folder: RunFolder) -> Section | None:
 
 
 def corpora(folder: RunFolder) -> Section | None:
-    """Documents, sentences and tokens of the splits of a pre-training run, and the vocabulary."""
+    """Return documents, sentences and tokens of the splits of pre-training, and the vocabulary."""
     run, data = folder.run, folder.run.get("data") or {}
     if not data:
         return None
@@ -329,7 +329,7 @@ def corpora(folder: RunFolder) -> Section | None:
 
 
 def overflow(folder: RunFolder, max_length: int | None) -> str:
-    """How texts beyond `max_length` tokens were treated."""
+    """Return how texts beyond `max_length` tokens were treated."""
     rule = (folder.run.get("options") or {}).get("on_overflow", "truncate")
     if folder.problem in ("tagging", "span_qa"):
         rule = "window"
@@ -337,7 +337,7 @@ def overflow(folder: RunFolder, max_length: int | None) -> str:
 
 
 def label_counts(counts: dict[str, int]) -> str:
-    """`ok 3,611 (90.3 %) · toxic 389 (9.7 %)`; only the most frequent of many."""
+    """Return `ok 3,611 (90.3 %) · toxic 389 (9.7 %)`; only the most frequent of many."""
     total = sum(counts.values())
     frequent = sorted(counts, key=lambda label: -counts[label])[:MOST_LABEL_COUNTS]
     shown = [
@@ -350,7 +350,7 @@ def label_counts(counts: dict[str, int]) -> str:
 
 
 def provenance(folder: RunFolder) -> Section:
-    """What is needed to repeat the run: command, machine, versions, options and data hashes."""
+    """Return what is needed to repeat the run: command, machine, versions, options and hashes."""
     run = folder.run
     model, options = run.get("model") or {}, run.get("options") or {}
     when = {key: run.get(key) for key in ("command", "started", "finished")}

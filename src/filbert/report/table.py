@@ -62,7 +62,7 @@ LOSSES = {
 
 
 def headline_metrics(run: dict[str, Any]) -> Columns:
-    """(metric key, heading) of the headline metrics; for an unknown task, all metrics."""
+    """Return (metric key, heading) of the headline metrics; for an unknown task, all metrics."""
     split = headline_split(run)
     measured = run["metrics"][split] if split else {}
     columns = HEADLINE_METRICS.get(problem_of(run) or "")
@@ -72,13 +72,13 @@ def headline_metrics(run: dict[str, Any]) -> Columns:
 
 
 def heading_of(key: str) -> str:
-    """The heading of a metric key."""
+    """Return the heading of a metric key."""
     columns = [column for group in HEADLINE_METRICS.values() for column in group]
     return dict(reversed(columns)).get(key, key.replace("_", " "))
 
 
 def model_name(run: dict[str, Any]) -> str:
-    """Last part of the model's source: a Hub id, a folder or a checkpoint prefix.
+    """Return the last part of the model's source: a Hub id, a folder or a checkpoint prefix.
 
     A pre-trained or distilled model has the name of its run, as its source may be another model.
     """
@@ -103,7 +103,7 @@ class ResultRow:
 
 
 def result_rows(run: dict[str, Any]) -> list[ResultRow]:
-    """The model, then the baselines in the order of run.json, on the headline split."""
+    """Return the model, then the baselines in the order of run.json, on the headline split."""
     split, model = headline_split(run), run.get("model") or {}
     seconds = run.get("seconds")
     if "training_seconds" in run:
@@ -118,20 +118,20 @@ def result_rows(run: dict[str, Any]) -> list[ResultRow]:
 
 
 def best_value(values: Iterable[float | None], key: str) -> float | None:
-    """The best of the values of a metric."""
+    """Return the best of the values of a metric."""
     known = [value for value in values if value is not None]
     return (min if key in FALLING else max)(known, default=None)
 
 
 def best_baseline(run: dict[str, Any], key: str) -> ResultRow | None:
-    """The baseline with the best value of a metric."""
+    """Return the baseline with the best value of a metric."""
     baselines = [row for row in result_rows(run)[1:] if row.metrics.get(key) is not None]
     best = best_value((row.metrics[key] for row in baselines), key)
     return next((row for row in baselines if row.metrics[key] == best), None)
 
 
 def difference(run: dict[str, Any], key: str) -> tuple[ResultRow, str, str, str] | None:
-    """The best baseline, and the model's metric less its own: difference, interval and p.
+    """Return the best baseline, and the model's metric less its own: difference, interval and p.
 
     Both values are rounded before subtracting, so that the three numbers add up.
     """
@@ -145,7 +145,7 @@ def difference(run: dict[str, Any], key: str) -> tuple[ResultRow, str, str, str]
 
 
 def difference_words(run: dict[str, Any], key: str) -> str:
-    """`+0.020 from NAME (0.950), 95 % interval [+0.010, +0.030], p 0.002`; "" without baseline."""
+    """Return `+0.020 from NAME (0.950), 95 % interval [+0.010, +0.030], p 0.002`, or ""."""
     known = difference(run, key)
     if known is None:
         return ""
@@ -157,19 +157,19 @@ def difference_words(run: dict[str, Any], key: str) -> str:
 
 
 def difference_table(run: dict[str, Any]) -> Table:
-    """The difference of each headline metric from the best baseline, where it has an interval."""
+    """Return the differences of headline metrics from the best baseline that have an interval."""
     known = [(name, difference(run, key)) for key, name in headline_metrics(run)]
     rows = [[name, found[0].name, *found[1:]] for name, found in known if found and found[2]]
     return Table(["metric", "baseline", "difference", "95 % interval", "p"], rows, 2)
 
 
 def is_significant(difference: dict[str, float]) -> bool:
-    """Whether the interval of a difference excludes zero."""
+    """Return whether the interval of a difference excludes zero."""
     return difference["low"] > 0 or difference["high"] < 0
 
 
 def result_table(run: dict[str, Any]) -> Table:
-    """Model and baselines: headline metrics, seconds and parameters.
+    """Return model and baselines: headline metrics, seconds and parameters.
 
     The best value of a column is bold if model and best baseline differ significantly.
     """
@@ -193,7 +193,7 @@ def result_table(run: dict[str, Any]) -> Table:
 
 
 def throughput(run: dict[str, Any]) -> str:
-    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
+    """Return steps, epochs, tokens per second and share of real tokens, as far as known."""
     texts = {
         "steps": "{:,} steps",
         "tokens": "{:,} training tokens",

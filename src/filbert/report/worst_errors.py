@@ -39,7 +39,7 @@ Errors = Iterator[tuple[Any, dict[str, str]]]
 
 
 def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | None:
-    """The rows with the largest errors, with their texts unless `hide_texts`."""
+    """Return the rows with the largest errors, with their texts unless `hide_texts`."""
     rule = rule_of(folder)
     if rule is None:
         return None
@@ -77,7 +77,7 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
 
 
 def slices(folder: RunFolder) -> Section | None:
-    """The share of rows that are exactly right, by length, truncation and columns of the data."""
+    """Return the share of rows that are exactly right, by length, truncation and column values."""
     rule = rule_of(folder)
     if rule is None or folder.problem in ("regression", "embedding", "span_qa"):
         return None
@@ -98,7 +98,7 @@ def slices(folder: RunFolder) -> Section | None:
 def slice_table(
     parts: Mapping[str, np.ndarray], is_right: Mapping[str, np.ndarray], title: str = ""
 ) -> Table:
-    """Rows of each part, bool (N,), and by heading the share of True in bool (N,) of them."""
+    """Return the rows of each part, bool (N,), and by heading the share of True in bool (N,)."""
     rows: list[list[object]] = []
     for name, is_in in parts.items():
         if is_in.any():
@@ -114,7 +114,7 @@ def _share(outcomes: np.ndarray) -> Cell:
 
 
 def by_columns(folder: RunFolder) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Rows by the values of columns that training did not read, and columns beyond MOST_COLUMNS.
+    """Return rows by values of columns that training did not read, and columns beyond MOST_COLUMNS.
 
     A column has 2 to MOST_VALUES values, and each of them is in FEWEST_ROWS rows or more.
 
@@ -147,7 +147,7 @@ def by_columns(folder: RunFolder) -> tuple[dict[str, np.ndarray], list[str]]:
 
 
 def rule_of(folder: RunFolder) -> tuple[str, Callable[[list[Prediction]], Errors]] | None:
-    """What comes first, in words, and the function that finds the errors of the problem."""
+    """Return the order of the errors in words, and the function that finds those of the problem."""
     rows = folder.rows
     if not rows or folder.problem != "embedding":
         return RULES.get(folder.problem or "") if rows else None
@@ -163,7 +163,7 @@ def _number(value: Any) -> str:
 
 
 def surprise(row: Prediction) -> float:
-    """Negative log-likelihood of the gold label in nats; summed over labels for multi-label."""
+    """Return the negative log-likelihood of the gold label in nats, summed over several labels."""
     if "labels" in row:
         return sum(_label_loss(row, label) for label in row["scores"])
     return -float(np.log(max(row["scores"][row["gold"]], SMALLEST_PROBABILITY)))
@@ -203,7 +203,7 @@ def _ranks(rows: list[Prediction]) -> Errors:
 
 
 def _cosines(rows: list[Prediction]) -> Errors:
-    """Gold scores and cosines by their ranks, as the scale of cosines is arbitrary."""
+    """Yield gold scores and cosines by their ranks, as the scale of cosines is arbitrary."""
     from scipy.stats import rankdata
 
     gold = np.array([row.get("gold") for row in rows], dtype=float)
@@ -244,7 +244,7 @@ def _answers(rows: list[Prediction]) -> Errors:
 
 
 def _length(texts: list[str]) -> str:
-    """Answers are texts of the data, so only their lengths are shown."""
+    """Return only the lengths of two answers, because they are texts of the data."""
     return f"{min(map(len, texts)):,} characters" if any(texts) else "none"
 
 
@@ -274,7 +274,7 @@ RULES: dict[str, tuple[str, Callable[[list[Prediction]], Errors]]] = {
 def passages(
     folder: RunFolder, predictions: Collection[Prediction]
 ) -> tuple[dict[int, Passages], str]:
-    """Excerpts of the texts of some predictions, read again from the data file, and kept.
+    """Return excerpts of the texts of some predictions, read again from the data file, and kept.
 
     The file is only read if its sha256 is that of the run; other texts would not belong to these
     predictions. Otherwise the texts are those that an earlier report kept in the run folder.
@@ -295,7 +295,7 @@ def passages(
 
 
 def data_file(folder: RunFolder) -> str:
-    """The path of the measured rows.
+    """Return the path of the measured rows.
 
     Raises:
         InputError: The file is not that of the run.
@@ -311,7 +311,7 @@ def data_file(folder: RunFolder) -> str:
 
 
 def excerpt(text: str, at: int = 0) -> str:
-    """At most LONGEST characters of a text, around the character `at`."""
+    """Return at most LONGEST characters of a text, around the character `at`."""
     if len(text) <= LONGEST:
         return text
     start = max(min(at - BEFORE, len(text) - LONGEST), 0)

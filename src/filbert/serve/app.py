@@ -182,7 +182,7 @@ def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSett
 
 
 def app_from_environment() -> FastAPI:
-    """The application of a worker process. Its parent reports why it could not be made."""
+    """Return the application of a worker process. Its parent reports why it could not be made."""
     models, settings, model_settings = json.loads(os.environ[_OPTIONS_VARIABLE])
     try:
         return load_app(models, Settings(**settings), ModelSettings(**model_settings))

@@ -230,7 +230,7 @@ class Engine:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join, rest)
 
     def waiting(self) -> tuple[int, int]:
-        """Sequences and tokens in the queue."""
+        """Return the numbers of sequences and tokens in the queue."""
         return self._queue.size
 
     async def check(self) -> None:
@@ -384,7 +384,7 @@ class Engine:
             log.exception("model %s: cannot count a batch", self.name)
 
     def _outputs(self, query: Query, examples: list[Example]) -> list[Any]:
-        """One output per example; the exception for those on which the model fails.
+        """Return one output per example; the exception for those on which the model fails.
 
         A batch that fails is repeated in halves, until the failing sequences are alone.
         """
@@ -406,7 +406,7 @@ class Engines(dict[str, Engine]):
     """The engines of a server by name, in the order of the command line."""
 
     def find(self, name: str | None, ability: str) -> Engine:
-        """The engine with this name; without a name, the one whose head fits the ability best.
+        """Return the engine with this name; without one, that whose head fits the ability best.
 
         Raises:
             Refusal: 404, no model has that name; 424, none has the ability.
@@ -430,7 +430,7 @@ class Engines(dict[str, Engine]):
 
 
 def chunks_of(inputs: Iterable[Any]) -> Iterator[list[NumberedInput]]:
-    """Numbered inputs in chunks that are tokenised within some hundredths of a second."""
+    """Yield numbered inputs in chunks that are tokenised within some hundredths of a second."""
     chunk: list[NumberedInput] = []
     size = 0
     for numbered in enumerate(inputs):

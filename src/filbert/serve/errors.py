@@ -46,23 +46,23 @@ class Refusal(Exception):
 
 
 def overloaded(seconds: float) -> Refusal:
-    """The 429 response, with the time after which to try again."""
+    """Return the 429 response, with the time after which to try again."""
     wait = str(max(1, round(seconds)))
     return Refusal(429, "The server is overloaded.", headers={"Retry-After": wait})
 
 
 def stopping() -> Refusal:
-    """The response to requests that a server cannot answer before it stops."""
+    """Return the response to requests that a server cannot answer before it stops."""
     return Refusal(503, "The server is stopping. Try again later.")
 
 
 def late() -> Refusal:
-    """The response after the time limit of a request."""
+    """Return the response after the time limit of a request."""
     return Refusal(503, "The answer took longer than the time limit. Try later, or send less.")
 
 
 def response_to(refusal: Refusal, path: str) -> JSONResponse:
-    """The error response: OpenAI's shape below /v1, otherwise text-embeddings-inference's."""
+    """Return the error response: OpenAI's shape below /v1, else text-embeddings-inference's."""
     status, content = refusal.status, dict[str, Any]()
     if path == "/v1" or path.startswith("/v1/"):
         default = "server_error" if status >= 500 else "invalid_request_error"
@@ -76,7 +76,7 @@ def response_to(refusal: Refusal, path: str) -> JSONResponse:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """The refusal for an exception. Unexpected exceptions are logged and give 500."""
+    """Return the refusal for an exception. Unexpected exceptions are logged and give 500."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestValidationError):

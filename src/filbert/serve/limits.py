@@ -88,7 +88,7 @@ class Limits:
                 count()
 
     def _route(self, scope: Scope) -> str:
-        """The declared path of a request, such as /v1/models/{model:path}."""
+        """Return the declared path of a request, such as /v1/models/{model:path}."""
         for route in self.routes:
             if isinstance(route, Route | Mount) and route.matches(scope)[0] is not Match.NONE:
                 return route.path

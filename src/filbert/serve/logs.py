@@ -15,7 +15,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per log record; of an exception only its type, not its message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line for a record."""
         entry = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
@@ -40,7 +40,7 @@ class WithoutQueries(logging.Filter):
 
 
 def log_config(*, as_json: bool) -> dict[str, Any]:
-    """The logging configuration: everything goes to stderr, requests as uvicorn logs them."""
+    """Return the logging configuration: all goes to stderr, requests as uvicorn logs them."""
     plain = {"format": "%(asctime)s %(message)s", "datefmt": "%H:%M:%S"}
     handler = {
         "class": "logging.StreamHandler",

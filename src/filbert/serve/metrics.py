@@ -134,7 +134,7 @@ class Metrics:
         self._set_gauges()
 
     def exposition(self) -> bytes:
-        """The metrics of all processes in Prometheus' text format 0.0.4."""
+        """Return the metrics of all processes in Prometheus' text format 0.0.4."""
         self._set_gauges()
         folder = os.environ.get(FOLDER_VARIABLE)
         if folder is None:

@@ -86,7 +86,7 @@ def query_of(predictor: Predictor, kind: str, **options: Any) -> Query:
 
 
 def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
-    """Predictions of the task; with `raw` they also contain `logits` of classes or choices."""
+    """Return the predictions of the task; with `raw` also the `logits` of classes or choices."""
     task = predictor.known_task()
     kind = task.spec.head_kind
     if raw and kind not in ("sequence", "choices"):
@@ -120,7 +120,7 @@ def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
 
 
 def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
-    """The vector of a text, a pair or token ids, float32 (H,); with pooling "none" (tokens, H)."""
+    """Return the vector of a text, pair or ids, float32 (H,); with pooling "none" (tokens, H)."""
     predictor.vector_size(**how)
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
@@ -138,7 +138,7 @@ def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
 
 
 def _fill(predictor: Predictor, top: int = 5) -> tuple[Any, ...]:
-    """Candidates for the masks of a text; see `fill.fill_masks`."""
+    """Return candidates for the masks of a text; see `fill.fill_masks`."""
     check_fill(predictor, top)
     tokenizer, max_length = predictor.tokenizer, predictor.max_length
 
@@ -161,7 +161,7 @@ def _attention(
     heads: Sequence[int] | None = None,
     max_length: int | None = None,
 ) -> tuple[Any, ...]:
-    """The attention maps of a text or pair, float32 (layers, heads, n, n), cut to `max_length`."""
+    """Return the attention maps of a text or pair, float32 (layers, heads, n, n)."""
     model = predictor.model
     layers, heads = layers_and_heads(model, layers, heads)
     limit = min(predictor.max_length, max_length or predictor.max_length)
@@ -187,7 +187,7 @@ def _attention(
 
 
 def _health(predictor: Predictor) -> tuple[Any, ...]:
-    """Whether a forward pass over an empty text gives finite numbers."""
+    """Return whether a forward pass over an empty text gives finite numbers."""
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
         (encoding,) = predictor.tokenizer.encode([""])
@@ -221,7 +221,7 @@ _KINDS: dict[str, Callable[..., tuple[Any, ...]]] = {
 
 
 def abilities(predictor: Predictor) -> tuple[str, ...]:
-    """What a model can be asked for, the purpose of its head first.
+    """Return what a model can answer, the purpose of its head first.
 
     "predict" (classes or a value), "tag", "answer", "choose" or "fill" by its head; "embed",
     "similarity" and "attention" if its hidden states are available; always "tokenize".

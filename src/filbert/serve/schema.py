@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 def _to_int(value: Any) -> Any:
-    """JSON has no integers: 1.0 is one too."""
+    """Return a number such as 1.0 as an integer, since JSON has no integers."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -73,7 +73,7 @@ class _OwnBody(_Body):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, content: Any) -> Any:
-        """One error instead of one for each of a million keys."""
+        """Raise one error instead of one for each of a million keys."""
         for key in content if isinstance(content, dict) else ():
             if key not in cls.model_fields:
                 message = "{key} is not a key of this request; see /openapi.json"

@@ -113,7 +113,7 @@ class LabelledTexts(TextRows):
         return labels[gold]
 
     def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
-        """The task with the labels that the rows and the `scores` of the predictions name."""
+        """Return the task with the labels that the rows and the `scores` of predictions name."""
         spec = task.spec
         if spec.labels is not None:
             return task
@@ -297,7 +297,7 @@ class Classification:
     examples = text_examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """int64 (R,) ids, or float32 (R, C) for multi-label; groups: the windows of each row."""
+        """Return ids, int64 (R,), or for multi-label float32 (R, C); groups: windows by row."""
         return row_targets(examples, np.float32 if self.multilabel else np.int64)
 
     def count(self, targets: Targets) -> float:

@@ -274,7 +274,7 @@ class SentenceEmbedding:
         return float(len(targets.values))
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """The sum over rows; `output` (S, H) holds both texts of a row next to each other."""
+        """Return the sum over rows; `output` (S, H) has both texts of a row next to each other."""
         # Autocast would make these products bfloat16: 20 times a cosine is then off by up to 0.06.
         with torch.autocast(output.device.type, enabled=False):
             vectors = output.float().view(-1, 2, output.shape[-1])
@@ -316,10 +316,9 @@ class SentenceEmbedding:
     calibrate = uncalibrated
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """`pearson` and `spearman` of cosines and labels; `mse` or `accuracy`, `mrr`, `pool_size`.
+        """Return `pearson`, `spearman` and `mse` of cosines; `accuracy`, `mrr`, `pool_size`.
 
-        `mse` is that of the cosine loss. The last three, of contrastive models, are how well texts
-        find their own pair.
+        `mse` is that of the cosine loss; of contrastive models the last three replace it.
 
         Raises:
             InputError: a row is no pair, so there is nothing to measure.

@@ -51,7 +51,7 @@ class Pretraining:
         return LossSpec(names, "mlm_loss")
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Where words are masked, (K,), what they were, (K,), and what the pairs are, (S,)."""
+        """Return the places of masked words, (K,), the words, (K,), and kinds of pairs, (S,)."""
         pair = None
         if self.pair != "none":
             pair = torch.tensor([example.target.pair for example in examples], dtype=torch.int64)
@@ -96,7 +96,7 @@ class ReplacedTokens:
         return float(len(targets.values)), float(sum(targets.groups))
 
     def loss(self, output: tuple[Tensor, Tensor, Tensor], targets: Targets) -> Tensor:
-        """Sums of the generator's and, weighted, of the discriminator's losses; float32 (2,)."""
+        """Return the generator's and, weighted, the discriminator's sum of losses; float32 (2,)."""
         masked, replaced, is_replaced = output
         binary = F.binary_cross_entropy_with_logits(
             replaced.float(), is_replaced.float(), reduction="sum"

@@ -30,7 +30,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def score_in(value: Any) -> float | None:
-    """A score as a float; None for what is no finite number of float32, such as "abc" or True."""
+    """Return a score as a float; None if it is not a finite number of float32."""
     number = as_number(value)
     return number if abs(number) <= _LARGEST else None
 

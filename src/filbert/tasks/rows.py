@@ -164,7 +164,7 @@ def packed_rows(examples: Sequence[Example], places: Iterable[np.ndarray]) -> Te
 
 
 def row_targets(examples: Sequence[Example], dtype: type[np.generic]) -> Targets:
-    """The target of each row, (R,) or (R, C); groups: the number of sequences of each row."""
+    """Return each row's target, (R,) or (R, C); groups: the number of sequences of each row."""
     groups = rows_of(examples)
     firsts = np.cumsum([0, *groups[:-1]])
     values = np.stack([np.asarray(examples[first].target) for first in firsts])
@@ -172,5 +172,5 @@ def row_targets(examples: Sequence[Example], dtype: type[np.generic]) -> Targets
 
 
 def row_outputs(outputs: Sequence[Tensor], examples: Sequence[Example]) -> Tensor:
-    """The outputs of a head over sequences by row, (R, C): the mean over the windows of a row."""
+    """Return a head's outputs by row, (R, C): the mean over the windows of a row."""
     return mean_of_groups(torch.stack(list(outputs)), rows_of(examples))

@@ -67,7 +67,7 @@ class Questions(RowFormat):
         return [(row.values["question"], row.values["context"])]
 
     def labels(self, task: Task, row: Row) -> list[str]:
-        """Whether the question has an answer."""
+        """Return whether the question has an answer."""
         return ["answerable" if task.gold(row).answers else "unanswerable"]
 
     def gold_json(self, spec: TaskSpec, gold: GoldAnswers) -> list[str]:
@@ -95,7 +95,7 @@ class Questions(RowFormat):
     def complete(
         self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
     ) -> Prediction:
-        """`answer` (or `prediction_text`), maybe `null_score` (or `no_answer_probability`)."""
+        """Return `answer` (or `prediction_text`), maybe `null_score` (or its probability)."""
         answer = prediction.get("answer", prediction.get("prediction_text"))
         if not isinstance(answer, str):
             raise InputError(
@@ -112,7 +112,7 @@ class Questions(RowFormat):
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Answers that are not at their offset or that no window holds, and long questions."""
+        """Yield answers that are not at their offset or in no window, and long questions."""
         assert isinstance(task, SpanQA)
         sound = []
         for row in rows:
@@ -307,7 +307,7 @@ class SpanQA:
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
     ) -> SpanQA:
-        """The threshold on `null_score` that maximises F1; nothing where all have an answer."""
+        """Return the task with the threshold on `null_score` that maximises F1."""
         if not self.has_unanswerable:
             return self
         always = replace(self, has_unanswerable=False).decode(outputs, examples)

@@ -236,7 +236,7 @@ class Tagging:
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """The windows of every sentence; targets are the ids of the words that a window predicts.
+        """Return the windows of every sentence; targets are the ids of the words it predicts.
 
         The target of a window is int64 (n,).
         """

@@ -303,7 +303,7 @@ class Tokenizer:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that decides which ids a text becomes."""
+        """Return the SHA-256 of everything that decides which ids a text becomes."""
         return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:

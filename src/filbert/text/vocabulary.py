@@ -522,7 +522,7 @@ def _specials(names: dict[str, str], convention: Convention | None) -> list[Adde
 def bert_template(
     backend: Tokenizer, names: dict[str, str], convention: Convention | None
 ) -> processors.TemplateProcessing:
-    """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.
+    """Return CLS A SEP, or CLS A SEP B SEP with type 1 from B on. Devlin et al. 2019, figure 2.
 
     With a double separator: CLS A SEP SEP B SEP, all of type 0. Source: fairseq,
     roberta/hub_interface.py, encode. A vocabulary without CLS: A SEP B SEP, all of type 0. With CLS

@@ -134,13 +134,13 @@ def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False
 
 
 def has_new_head(checkpoint: Checkpoint, task: Task) -> bool:
-    """Whether `with_task_head` has drawn a head at random."""
+    """Return whether `with_task_head` has drawn a head at random."""
     is_kept = any(note.startswith(_HEAD_KEPT) for note in checkpoint.notes)
     return task.spec.head_kind is not None and not is_kept
 
 
 def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has a head for this task and exactly its labels, in any order."""
+    """Return whether a checkpoint has a head for this task and exactly its labels, in any order."""
     if spec.head_kind is None or checkpoint.head != spec.head_kind:
         return False
     # Without a problem_type in config.json, one output means regression, as in transformers.
@@ -280,6 +280,6 @@ def reinitialize_top(model: Trainable, num_layers: int) -> None:
 
 
 def is_encoder_frozen(model: Model) -> bool:
-    """Whether embeddings and all layers are frozen, so that their outputs never change."""
+    """Return whether embeddings and all layers are frozen, so that their outputs never change."""
     parts = (model.encoder.embeddings, *model.encoder.layers)
     return not any(p.requires_grad for part in parts for p in part.parameters())

@@ -149,7 +149,7 @@ class Parallel:
         return self.sums([value])[0]
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
+        """Return whether the flag is set on any rank."""
         return self.sum(float(flag)) > 0
 
     def barrier(self) -> None:

@@ -100,7 +100,7 @@ class Training:
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
-    """Tokens per micro-batch: the option, or the default of the device.
+    """Return the tokens per micro-batch: the option, or the default of the device.
 
     Without gradients and moments of the encoder most of the memory is that of the micro-batch.
     """
@@ -166,7 +166,7 @@ class _Loop:
                 started, cpu_started = time.perf_counter(), time.process_time()
                 if schedule.enter(progress):
                     log.say(f"step {progress.step}: phase {progress.phase + 1} begins")
-                loader = schedule.phases[progress.phase].loader
+                loader = schedule.loader(progress)
                 rate = schedule.learning_rate(progress)
                 gradient = self._gradient(forward, loader)
                 norm = parallel.clip(self.wrapped, schedule.options.clip)
@@ -197,7 +197,7 @@ class _Loop:
                     )
 
     def _is_over(self) -> bool:
-        """Whether the length of the run is reached or the patience is used up."""
+        """Return whether the length of the run is reached or the patience is used up."""
         schedule = self.training.schedule
         patience = schedule.options.patience
         return schedule.is_over(self.progress) or bool(patience and self.progress.since >= patience)

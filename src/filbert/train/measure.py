@@ -116,7 +116,7 @@ def measure_baselines(
 def _candidates(
     task: Task, start: Start, device: torch.device
 ) -> list[tuple[str, Callable[[Task, Split, Mapping[str, Split]], Answered | None]]]:
-    """Simple predictors by name; none for questions, choices and contrastive pairs."""
+    """Return simple predictors by name; none for questions, choices and contrastive pairs."""
     linear = partial(_linear, is_symbols=start[1].kind == "symbols")
     if task.spec.labels_are_classes:
         frequent = "the most frequent label" if task.spec.multilabel else "the majority class"
@@ -150,7 +150,7 @@ def _value(metrics: Mapping[str, Any], metric: str) -> float | None:
 def _decoded(
     task: Task, outputs: Mapping[str, Sequence[Tensor]], parts: Mapping[str, Split]
 ) -> Answered:
-    """Predictions from log-probabilities or logits, float64 (R, labels), by split."""
+    """Return predictions from log-probabilities or logits, float64 (R, labels), by split."""
     examples = {
         name: [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(part.rows))]
         for name, part in parts.items()
@@ -171,7 +171,7 @@ def _most_frequent(task: Task, train: Split, parts: Mapping[str, Split]) -> Answ
 def _linear(
     task: Task, train: Split, parts: Mapping[str, Split], *, is_symbols: bool = False
 ) -> Answered | None:
-    """A linear model on TF-IDF; None if that takes long or no text has a word."""
+    """Return a linear model on TF-IDF; None if that takes long or no text has a word."""
     if len(train.rows) > TFIDF_ROWS:
         return None
     clean = task.spec.clean
@@ -200,7 +200,7 @@ def _mean(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered:
 
 
 def _word_tags(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered:
-    """Each word gets its most frequent tag in train; unknown words get O."""
+    """Predict for each word its most frequent tag in train, O for unknown words."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for gold in train.gold:
         for word, tag in zip(gold.sentence.words, gold.tags, strict=True):
@@ -215,7 +215,7 @@ def _word_tags(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered
 def _cosines(
     task: Task, train: Split, parts: Mapping[str, Split], *, start: Start, device: torch.device
 ) -> Answered | None:
-    """Cosines of the vectors that the untrained model gives to both texts of a pair."""
+    """Return cosines of the vectors that the untrained model gives to both texts of a pair."""
     rows = [row for part in parts.values() for row in part.rows]
     if len(rows) > PAIRS or not all(isinstance(text_of(row), tuple) for row in rows):
         return None
@@ -249,7 +249,7 @@ def differences(
 
 
 def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form | None:
-    """Metrics of weighted rows; None where they take long or are not known."""
+    """Return metrics of weighted rows; None where they take long or are not known."""
     spec, names = task.spec, task.spec.labels or ()
     if spec.row_format.name == "sentences":
         return _entity_f1(gold, predictions)
@@ -321,7 +321,7 @@ def precision_losses(
     exact: dict[str, Any],
     device: torch.device,
 ) -> dict[str, dict[str, Any] | None]:
-    """How the metrics on the dev rows move when the model computes in less than float32.
+    """Return how the metrics on the dev rows move when the model computes in less than float32.
 
     Args:
         trained: the model as it is saved, without notes on int8 of earlier weights.
@@ -351,7 +351,7 @@ def _loss(
     exact: dict[str, Any],
     device: torch.device,
 ) -> dict[str, Any] | None:
-    """The same of one format."""
+    """Return the differences of one format."""
     model = built(trained, Precision(name, "compared"), device)
     set_vector_head(model, task)
     outputs = run_model(

@@ -275,7 +275,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:
-    """Share of the learning rate of every parameter that learns, by its name in the model.
+    """Return the share of the learning rate of every parameter that learns, by its name.
 
     Depth is 0 for the embeddings, 1 to L for the layers and L + 2 for pooler and head; each gets
     decay to the power of L + 2 - depth. Source: Clark et al. 2020, appendix B, and its code.

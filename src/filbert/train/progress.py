@@ -34,7 +34,8 @@ class Progress:
         places: Number of attention positions, padding included.
         cpu_seconds: CPU time of this rank in the same periods.
         clock: Seconds since the first step, with evaluations and saving.
-        best_value: Its metric, negated for metrics of which lower is better.
+        best_step: The step with the best dev metric; 0 before the first evaluation.
+        best_value: That metric, negated if lower is better.
         since: Number of evaluations after the best one.
         best: Weights of the best step, on the CPU.
     """
@@ -86,8 +87,8 @@ class Phase(NamedTuple):
     """A part of a run that has its own batches, such as longer sequences.
 
     Attributes:
-        loader: gives them; its steps count from the beginning of the phase.
-        share: of the steps, or of the time.
+        loader: Gives the batches; its steps are counted from the beginning of the phase.
+        share: Share of the run's steps, or of its time.
     """
 
     loader: Batches
@@ -100,14 +101,14 @@ class Schedule:
     A run is measured in optimizer steps, or in seconds if the user gave a time.
 
     Args:
-        phases: in order; their shares add up to 1.
-        options: steps, epochs (passes over the rows of the first phase) or time; learning rate,
+        phases: In order; their shares add up to 1.
+        options: Steps, epochs (passes over the rows of the first phase) or time; learning rate,
             schedule, warm-up; how often to evaluate.
-        interval: steps between evaluations where `options` have none; an epoch when not given.
+        interval: Steps between evaluations if `options` have none; by default an epoch.
 
     Attributes:
-        steps: of the whole run; None when it is measured in seconds.
-        seconds: of the whole run; None when it is measured in steps.
+        steps: Number of steps of the run; None if it is measured in seconds.
+        seconds: Length of the run in seconds; None if it is measured in steps.
     """
 
     def __init__(
@@ -122,14 +123,14 @@ class Schedule:
         self._ends = list(accumulate(phase.share for phase in phases))
 
     def is_over(self, progress: Progress) -> bool:
-        """Whether there is nothing left to do."""
+        """Return whether the run has reached its length."""
         if self.seconds is not None:
             return progress.step > 0 and progress.clock >= self.seconds
         assert self.steps is not None
         return progress.step >= self.steps
 
     def enter(self, progress: Progress) -> bool:
-        """Move on to the next phase if its time has come; return whether it has."""
+        """Begin the phase of the next step; return whether it is a new one."""
         last = len(self.phases) - 1
         before = progress.phase
         while progress.phase < last and self._is_past(progress, self._ends[progress.phase]):
@@ -138,11 +139,11 @@ class Schedule:
         return progress.phase != before
 
     def loader(self, progress: Progress) -> Batches:
-        """Of the phase that the next step belongs to."""
+        """Return the loader of the current phase."""
         return self.phases[progress.phase].loader
 
     def learning_rate(self, progress: Progress) -> float:
-        """Of the next step."""
+        """Return the learning rate of the next step."""
         options, peak = self.options, self.options.peak_lr
         if self.seconds is not None:
             done = min(progress.clock / self.seconds, 1.0 - 1e-6)
@@ -153,7 +154,7 @@ class Schedule:
         )
 
     def is_due(self, progress: Progress, clock_before: float) -> bool:
-        """Whether dev is to be measured after a step that began at `clock_before`."""
+        """Return whether to evaluate on dev after a step that began at `clock_before`."""
         if self.is_over(progress):
             return True
         if self.options.eval_every is not None:
@@ -167,7 +168,7 @@ class Schedule:
         return progress.step % (self.interval or self.loader(progress).steps_per_epoch) == 0
 
     def position(self, progress: Progress) -> tuple[float, float]:
-        """How far the run is, and how long it is, in its own measure; for a bar."""
+        """Return how much is done, and the length of the run, both in steps or in seconds."""
         if self.seconds is not None:
             return progress.clock, self.seconds
         assert self.steps is not None
@@ -175,7 +176,7 @@ class Schedule:
 
     @property
     def length(self) -> str:
-        """How long it is, for people."""
+        """Return the length of the run as a message has it."""
         if self.seconds is not None:
             return f"{self.seconds:,.0f} seconds of steps"
         return f"{self.steps:,} steps"
@@ -186,5 +187,5 @@ class Schedule:
 
 
 def num_steps(loader: Batches, options: TrainOptions) -> int:
-    """Optimiser steps of a run that is measured in them."""
+    """Return the number of optimizer steps that the options ask for."""
     return options.steps or max(1, loader.steps_for(options.num_epochs))

@@ -75,7 +75,7 @@ class Replay:
         return near and not (self.tolerance == 0 and self.same_weights is False)
 
     def is_near(self, metric: Compared) -> bool:
-        """Whether the difference of a metric is within the tolerance."""
+        """Return whether the difference of a metric is within the tolerance."""
         return metric.difference is not None and metric.difference <= self.tolerance
 
 

@@ -48,7 +48,7 @@ def check_out(options: RunOptions) -> None:
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """The content of run.json; None where there is none, or none that can be read."""
+    """Return the content of run.json; None where there is none, or none that can be read."""
     try:
         content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def finished_run(out: Path) -> dict[str, Any] | None:
-    """run.json of a run in `out` that came to its end, for a --resume that has nothing to do.
+    """Return run.json of a finished run in `out`, for a --resume that has nothing to do.
 
     A replacement that was complete but not yet in its place is put there.
     """
@@ -69,7 +69,7 @@ def finished_run(out: Path) -> dict[str, Any] | None:
 
 
 def settle_precision(options: RunOptions, parallel: Parallel) -> Precision:
-    """The number format of a run: as asked, as an interrupted run had it, or what is fast here.
+    """Return the number format of a run: as asked, as before the interruption, or the fast one.
 
     "auto" goes by the clock, and a resumed run must not change its format because of that.
     """
@@ -86,7 +86,7 @@ def settle_precision(options: RunOptions, parallel: Parallel) -> Precision:
 def already_finished(
     options: RunOptions, fingerprint: str, parallel: Parallel
 ) -> dict[str, Any] | None:
-    """With --resume: run.json of this very run where it has come to its end; {} on other ranks."""
+    """Return run.json of this very run if --resume finds it finished; {} on other ranks."""
     if not options.resume:
         return None
     out = options.out
@@ -102,7 +102,7 @@ def already_finished(
 
 
 def finished_otherwise(out: str) -> ConfigError:
-    """Of a --resume where another run has come to its end."""
+    """Return the error of a --resume that finds another, finished run."""
     return ConfigError(
         f"{out} holds a finished run with other options, data or model. "
         f"Name another --out, or give --overwrite in place of --resume."
@@ -111,7 +111,7 @@ def finished_otherwise(out: str) -> ConfigError:
 
 @contextmanager
 def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
-    """The run folder on all ranks; its run.json records how the block ended.
+    """Yield the run folder on all ranks; its run.json records how the block ended.
 
     The saved states of a finished run are removed, unless `run.keep_states`.
 
@@ -200,7 +200,7 @@ def _is_done(run: dict[str, Any] | None) -> bool:
 
 
 def _replacement(out: Path) -> Path:
-    """Where the run grows that will replace the one in `out`."""
+    """Return the folder of the new run that will replace the one in `out`."""
     return out.with_name(f".{out.name}.new")
 
 

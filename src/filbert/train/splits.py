@@ -157,14 +157,14 @@ def divide(task: Task, rows: Sequence[Row], *, data: DataOptions, seed: int) -> 
 def _fold(
     strata: Sequence[str], parts: Mapping[str, np.ndarray], name: str
 ) -> dict[str, np.ndarray]:
-    """The rows of one part as test and all others as train, with classes that some part lacks."""
+    """Return the rows of one part as test and all others as train, with classes a part lacks."""
     everywhere = set.intersection(*({strata[i] for i in at} for at in parts.values()))
     test = np.array([i for i in parts[name].tolist() if strata[i] in everywhere], dtype=np.int64)
     return {"train": np.setdiff1d(np.arange(len(strata)), test), "test": test}
 
 
 def _strata(task: Task, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """The class of each row that every part gets its share of, and the rule in words."""
+    """Return the class of each row, of which every part gets a share, and the rule in words."""
     if task.spec.labels_are_classes:
         labels = [row_labels(task, row) for row in rows]
         counts = Counter(label for names in labels for label in names)
@@ -185,7 +185,7 @@ def _joined(task: Task, row: Row) -> str:
 
 
 def _groups_of_column(rows: Sequence[Row], data: DataOptions) -> np.ndarray:
-    """The group number of each row; a row without a value is its own group."""
+    """Return the group number of each row; a row without a value is its own group."""
     values = values_of_column(rows, data.source, str(data.group_column), data.columns)
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(v or f"\0{i}", i) for i, v in enumerate(values)])

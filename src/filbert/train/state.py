@@ -193,7 +193,7 @@ def _read(path: Path) -> State:
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether a state looks complete; its bytes are not read."""
+    """Return whether a state looks complete; its bytes are not read."""
     try:
         _manifest(path)
     except FormatError:

@@ -42,7 +42,7 @@ _PAGE_HEADERS = {
 
 @router.get("/info", summary="Models and limits")
 async def info(call: Caller) -> dict[str, Any]:
-    """The loaded models with what each can do, and the limits of this server."""
+    """Return the loaded models with what each can do, and the limits of this server."""
     engine = next(iter(call.engines.values()))
     return {
         "version": version("filbert"),
@@ -64,7 +64,7 @@ async def info(call: Caller) -> dict[str, Any]:
 @router.get("/ping", summary="Health", response_class=Response, responses=_HEALTH)
 @router.get("/health", summary="Health", response_class=Response, responses=_HEALTH)
 async def health(call: Caller) -> Response:
-    """200 after a forward pass of every model."""
+    """Return 200 after a forward pass of every model."""
     checks = asyncio.gather(*(engine.check() for engine in call.engines.values()))
     try:
         await asyncio.wait_for(checks, _HEALTH_SECONDS)
@@ -81,7 +81,7 @@ async def health(call: Caller) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(request: Request) -> Response:
-    """Requests, times, batches, queues and memory in Prometheus' text format."""
+    """Return requests, times, batches, queues and memory in Prometheus' text format."""
     return Response(request.app.state.metrics.exposition(), media_type=CONTENT_TYPE)
 
 
@@ -89,7 +89,7 @@ class Page(StaticFiles):
     """The files of the page, which may not load or run anything of another origin."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """A file with the page's headers, or 304."""
+        """Return a file with the page's headers, or 304."""
         response = super().file_response(*args, **kwargs)
         response.headers.update(_PAGE_HEADERS)
         return response
@@ -130,7 +130,7 @@ def _card(engine: Engine) -> dict[str, Any]:
 
 
 def _type_of(engine: Engine) -> dict[str, Any]:
-    """The kind of model in the form of text-embeddings-inference."""
+    """Return the kind of model in the form of text-embeddings-inference."""
     task = engine.predictor.task
     if task is None or task.spec.name == "embedding":
         return {"embedding": {"pooling": engine.predictor.sentence_vectors.pooling}}

@@ -28,7 +28,7 @@ _OPENAI: dict[str, Any] = {"tag": "OpenAI", "error_model": OpenAIErrorReply}
 @router.post("/embeddings", include_in_schema=False)
 @router.post("/v1/embeddings", **documented("One vector per input", **_OPENAI))
 async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
-    """Vectors of unit length. Token ids may include the special tokens."""
+    """Return vectors of unit length. Token ids may include the special tokens."""
     # With one model any name is accepted, so that clients of other servers need no change.
     name = body.model if len(call.engines) > 1 else None
     engine, inputs = call.start(name, "embed", body.input, "input")
@@ -50,13 +50,13 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
 
 @router.get("/v1/models", **documented("The loaded models", **_OPENAI))
 async def models(call: Caller) -> dict[str, Any]:
-    """Names that requests may give as `model`; GET /info has what each can do."""
+    """Return names that requests may give as `model`; GET /info has what each can do."""
     return {"object": "list", "data": [_entry(name) for name in call.engines]}
 
 
 @router.get("/v1/models/{model:path}", **documented("One loaded model", **_OPENAI))
 async def one_model(model: str, call: Caller) -> dict[str, Any]:
-    """The entry of one model."""
+    """Return the entry of one model."""
     return _entry(call.engines.find(model, "tokenize").name)
 
 
@@ -66,7 +66,7 @@ def _entry(name: str) -> dict[str, Any]:
 
 @router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
 async def encode(body: EncodeRequest, call: Caller) -> Response:
-    """Vectors of texts or of lists of tokens, pooled as set in the model's folder."""
+    """Return vectors of texts or of lists of tokens, pooled as set in the model's folder."""
     engine, inputs = call.start(body.model, "embed", body.texts, "texts")
     if body.is_tokenized != isinstance(inputs[0], list):
         raise Refusal(422, "`texts` has lists of tokens if `is_tokenized`, otherwise texts.")
@@ -81,7 +81,7 @@ async def encode(body: EncodeRequest, call: Caller) -> Response:
 
 
 def _ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """The ids of tokens; a token that is not in the vocabulary becomes the unknown token."""
+    """Return the ids of tokens; a token that is not in the vocabulary becomes the unknown token."""
     ids: list[int] = []
     for token in tokens:
         number = tokenizer.id_of(token)

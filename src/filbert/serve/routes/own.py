@@ -34,7 +34,7 @@ _NUM_BEST = 5
 
 @router.post("/fill", **documented("Words for masks", tag=_TAG))
 async def fill(body: FillRequest, call: Caller) -> Response:
-    """Candidates for every [MASK], best first."""
+    """Return candidates for every [MASK], best first."""
     engine, texts = call.start(body.model, "fill", body.inputs)
     # Every candidate comes with the whole text.
     masks = [len(mask_spans(text, engine.predictor.tokenizer)) for text in texts]
@@ -47,7 +47,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
 
 @router.post("/tag", **documented("Tags and entities", tag=_TAG))
 async def tag(body: TagRequest, call: Caller) -> Response:
-    """One tag for every word of a text of any length, and the entities that they form."""
+    """Return one tag for every word of a text of any length, and the entities that they form."""
     engine, texts = call.start(body.model, "tag", body.inputs)
     results = await call.run(engine, "predict", texts)
     single = isinstance(body.inputs, str)
@@ -56,7 +56,7 @@ async def tag(body: TagRequest, call: Caller) -> Response:
 
 @router.post("/answer", **documented("The best answer", tag=_TAG))
 async def answer(body: AnswerRequest, call: Caller) -> Response:
-    """The best answer in one of the documents, which are read in full."""
+    """Return the best answer in one of the documents, which are read in full."""
     call.check([body.question], "question")
     engine, documents = call.start(body.model, "answer", body.context, "context")
     items = [{"question": body.question, "context": text} for text in documents]
@@ -73,7 +73,7 @@ async def answer(body: AnswerRequest, call: Caller) -> Response:
 
 @router.post("/attention", **documented("Attention maps", tag=_TAG))
 async def attention(body: AttentionRequest, call: Caller) -> Response:
-    """The exact attention maps of a text or a pair; each row sums to 1."""
+    """Return the exact attention maps of a text or a pair; each row sums to 1."""
     engine = call.engines.find(body.model, "attention")
     text: Text = body.inputs if isinstance(body.inputs, str) else tuple(body.inputs)  # type: ignore[assignment]
     call.check([text], "inputs")
@@ -98,7 +98,7 @@ async def attention(body: AttentionRequest, call: Caller) -> Response:
 
 
 def rank_answers(predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Answers from several documents, best first, with comparable scores.
+    """Return answers from several documents, best first, with comparable scores.
 
     Args:
         predictions: Of span_qa, one per document, with the logits of the candidates.
@@ -125,7 +125,7 @@ def rank_answers(predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
-    """The tokens of a text as the model reads them."""
+    """Return the tokens of a text as the model reads them."""
     predictor = engine.predictor
     text = cleaned(text, cleaning_of(predictor.task))
     (encoding,) = predictor.tokenizer.encode([text], max_length=max_length, with_offsets=True)
@@ -139,7 +139,7 @@ def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
 
 
 def _counted_from_0(name: str, numbers: Sequence[int] | None, count: int) -> list[int] | None:
-    """The same numbers; those from -count to -1 count from the end."""
+    """Return the numbers counted from 0; those from -count to -1 count from the end."""
     if numbers is not None and not numbers:
         raise Refusal(400, f"`{name}` cannot be empty.")
     return None if numbers is None else [n + count if -count <= n < 0 else n for n in numbers]

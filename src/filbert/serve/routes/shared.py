@@ -41,7 +41,7 @@ _REFUSALS = {
 
 
 def documented(summary: str, *, tag: str, error_model: Any = ErrorReply) -> dict[str, Any]:
-    """Keyword arguments that give a route its entry in /openapi.json."""
+    """Return the keyword arguments that give a route its entry in /openapi.json."""
     responses: dict[int | str, dict[str, Any]] = {
         status: {"model": error_model, "description": text} for status, text in _REFUSALS.items()
     }
@@ -59,7 +59,7 @@ class Call:
     def start(
         self, model: str | None, ability: str, inputs: Any, name: str = "inputs"
     ) -> tuple[Engine, list[Any]]:
-        """The engine for a request, and its inputs as a list.
+        """Return the engine for a request, and its inputs as a list.
 
         One text or one list of token ids is a list of one input.
 
@@ -75,11 +75,11 @@ class Call:
     async def run(
         self, engine: Engine, kind: str, inputs: Sequence[Any], **options: Any
     ) -> Results:
-        """`Engine.run` within the time limit of a request."""
+        """Return the result of `Engine.run` within the time limit of a request."""
         return await engine.run(kind, inputs, seconds=self.settings.request_seconds, **options)
 
     async def in_pool(self, engine: Engine, call: Callable[[], _T]) -> _T:
-        """The result of a call in the tokenisation threads, within the time limit.
+        """Return the result of a call in the tokenisation threads, within the time limit.
 
         Raises:
             Refusal: 503, the time limit passed. A call that has begun continues.
@@ -133,7 +133,7 @@ class Call:
                 )
 
     async def reply(self, content: Any, results: Results, *, single: bool = False) -> Response:
-        """An answer of at most `MAX_RESPONSE_BYTES`, from JSON or from JSON values.
+        """Return an answer of at most `MAX_RESPONSE_BYTES`, from JSON or from JSON values.
 
         Args:
             content: JSON as bytes, or a list of values.
@@ -167,7 +167,7 @@ async def json_parts(
     as_base64: bool = False,
     digits: int | None = None,
 ) -> list[bytes]:
-    """Each value as JSON. Other requests get their turn after every megabyte.
+    """Return each value as JSON. Other requests get their turn after every megabyte.
 
     Args:
         values: JSON values, or float32 arrays of any shape.
@@ -206,7 +206,7 @@ def _json_of(value: Any, *, as_base64: bool, digits: int | None) -> bytes:
 
 
 def json_list(parts: Iterable[bytes]) -> bytes:
-    """A JSON list of values that are JSON already."""
+    """Return a JSON list of values that are JSON already."""
     return b"[" + b",".join(parts) + b"]"
 
 

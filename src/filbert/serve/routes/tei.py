@@ -43,7 +43,7 @@ _BYTES_PER_NUMBER = 9
 
 @router.post("/embed", **documented("One vector per text", tag=_TAG))
 async def embed(body: EmbedRequest, call: Caller) -> Response:
-    """One vector per text, of unit length unless `normalize` is false."""
+    """Return one vector per text, of unit length unless `normalize` is false."""
     if body.pooling == "none":
         raise Refusal(422, "Pooling none gives one vector per token; use /embed_all.")
     given = {"pooling": body.pooling, "layers": body.layers, "dimensions": body.dimensions}
@@ -57,7 +57,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
 
 @router.post("/embed_all", **documented("One matrix per text", tag=_TAG))
 async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
-    """One vector per token of the last layer, special tokens included."""
+    """Return one vector per token of the last layer, special tokens included."""
     engine, texts = call.start(body.model, "embed", body.inputs)
     # Refuse before the model runs what would be too large.
     bytes_per_token = engine.predictor.vector_size(pooling="none") * _BYTES_PER_NUMBER
@@ -68,7 +68,7 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
 
 @router.post("/similarity", **documented("One cosine per sentence", tag=_TAG))
 async def similarity(body: SimilarityRequest, call: Caller) -> Response:
-    """The cosine of the source sentence with each of the others."""
+    """Return the cosine of the source sentence with each of the others."""
     options = body.parameters or Prompted()
     engine = call.engines.find(body.model or options.model, "similarity")
     call.check([body.inputs.source_sentence], "source_sentence")
@@ -80,7 +80,7 @@ async def similarity(body: SimilarityRequest, call: Caller) -> Response:
 
 @router.post("/predict", **documented("Labels and scores, best first", tag=_TAG))
 async def predict(body: PredictRequest, call: Caller) -> Response:
-    """Every label with its probability, best first; a regression gives its value."""
+    """Return every label with its probability, best first; a regression gives its value."""
     inputs = body.inputs
     single = not isinstance(inputs, list) or all(isinstance(text, str) for text in inputs)
     parts: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
 
 @router.post("/rerank", **documented("Texts by relevance, best first", tag=_TAG))
 async def rerank(body: RerankRequest, call: Caller) -> Response:
-    """Indices of the texts with their scores, best first.
+    """Return indices of the texts with their scores, best first.
 
     The score is the model's for the pair of query and text, between 0 and 1 unless `raw_scores` is
     true. For sentence vectors it is their cosine.
@@ -129,7 +129,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
 
 @router.post("/tokenize", **documented("Tokens of each text", tag=_TAG))
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
-    """Every token with its place in the text; nothing is cut."""
+    """Return every token with its place in the text; nothing is cut."""
     engine, texts = call.start(body.model, "tokenize", body.inputs)
     way = engine.predictor.vector_settings(prompt=body.prompt_name)
     if body.prompt_name is not None:
@@ -149,7 +149,7 @@ async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
 
 @router.post("/decode", **documented("One text per list of ids", tag=_TAG))
 async def decode(body: DecodeRequest, call: Caller) -> Response:
-    """The text of each list of token ids."""
+    """Return the text of each list of token ids."""
     engine, lists = call.start(body.model, "tokenize", body.ids, "ids")
     tokenizer, skip = engine.predictor.tokenizer, body.skip_special_tokens
 
@@ -185,7 +185,7 @@ def _tokens(engine: Engine, text: str, *, with_special: bool) -> list[dict[str, 
 
 
 def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> Any:
-    """One prediction as a list of labels and scores, best first."""
+    """Return one prediction as a list of labels and scores, best first."""
     task = engine.predictor.known_task()
     if "value" in answer:
         return [{"score": answer["value"], "label": "value"}]
@@ -200,7 +200,7 @@ def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> 
 
 
 def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
-    """The score of a pair: its value, or the probability of the positive class."""
+    """Return the score of a pair: its value, or the probability of the positive class."""
     if "value" in answer and raw:
         return float(answer["logits"][0])
     if "value" in answer:
@@ -215,7 +215,7 @@ def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
 
 
 def _reranker(call: Call, name: str | None) -> Engine:
-    """The model for /rerank: a regression of pairs before sentence vectors before two classes."""
+    """Return the model for /rerank: regression of pairs before vectors before two classes."""
 
     def rank(engine: Engine) -> int | None:
         task = engine.predictor.task
@@ -237,7 +237,7 @@ def _reranker(call: Call, name: str | None) -> Engine:
 
 
 def _cosines(results: Results) -> list[float]:
-    """Cosines of the first vector with each of the others; all have unit length."""
+    """Return cosines of the first vector with each of the others; all have unit length."""
     vectors = np.stack([result.value for result in results.items])
     # Rounding may give 1.0000001.
     return np.clip(vectors[1:] @ vectors[0], -1.0, 1.0).tolist()  # type: ignore[no-any-return]
@@ -272,7 +272,7 @@ async def _run_cut(
         raise Refusal(422, "`truncation_direction` left is only possible for single texts.")
 
     def last_tokens() -> tuple[list[list[int]], list[int]]:
-        """The ids that fit, without special tokens, and the number of tokens of each text."""
+        """Return the ids that fit, without special tokens, and each text's number of tokens."""
         texts = [cleaned(item, cleaning_of(task)) for item in items]
         if kind == "embed":
             known = {name: options[name] for name in ("pooling", "prompt") if name in options}
@@ -300,7 +300,7 @@ async def _run_cut(
 
 
 def _item(part: Any) -> Any:
-    """What the model takes: a text, a pair, or a mapping with choices."""
+    """Return an item as the model takes it: a text, a pair, or a mapping with choices."""
     if isinstance(part, Choices):
         return part.model_dump()
     if isinstance(part, str):
