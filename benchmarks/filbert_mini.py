@@ -31,7 +31,7 @@ from torch import Tensor
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model
-from filbert.checkpoints.packed_weights import PACKED
+from filbert.checkpoints.weights import PACKED
 from filbert.data.build import build_corpus
 from filbert.data.examples import Example, collate
 from filbert.data.instances import PretrainLoader, fixed_examples

@@ -30,7 +30,7 @@ from filbert.batch import PackedBatch, pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.families import FAMILIES
-from filbert.checkpoints.packed_weights import PACKED
+from filbert.checkpoints.weights import PACKED
 from filbert.data.shards import Corpus
 from filbert.model.heads import Model
 

@@ -15,14 +15,14 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign.
 BUDGETS = {
-    "lines of src": (55_146, 40_000),
-    "files of src": (222, 230),
+    "lines of src": (55_133, 40_000),
+    "files of src": (221, 230),
     "lines of tests": (42_500, 38_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),
     "files of the forward pass": (8, 8),
-    "files that finetune imports": (96, 90),
+    "files that finetune imports": (95, 90),
     "files in import circles": (0, 0),
 }
 

@@ -24,7 +24,7 @@ _OUTPUT = "last_hidden_state"
 def plain_folder(name: str) -> Path:
     """A folder that other tools load; a built-in model is converted once, into runs/models."""
     from filbert.checkpoints.opening import find_model
-    from filbert.checkpoints.packed_weights import PACKED
+    from filbert.checkpoints.weights import PACKED
     from filbert.conversion import convert_model
 
     folder = find_model(name)

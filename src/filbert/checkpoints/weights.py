@@ -22,10 +22,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from filbert.checkpoints.families import ADAPTER_FILES
-from filbert.checkpoints.packed_weights import PACKED, Described, unpacked
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
 
+# The built-in models, see `_unpacked`. Tools that do not know the format find no weights under this
+# name; `filbert convert` writes the ordinary form.
+PACKED = "packed.safetensors"
+_SCALE = ".scale"
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -41,6 +44,10 @@ _MAX_PICKLE_BYTES = 2**20
 ADAPTERS = re.compile(r".*\.parametrizations\.weight\.0\.lora_[AB]")
 _ADAPTED = ".parametrizations.weight.original"
 
+# Shape and safetensors' name of the dtype, by tensor name.
+Described = dict[str, tuple[tuple[int, ...], str]]
+Reader = Callable[[str], Tensor]
+
 
 @dataclass
 class Weights:
@@ -53,7 +60,7 @@ class Weights:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
-    _readers: dict[Path, Callable[[str], Tensor]] = field(default_factory=dict)
+    _readers: dict[Path, Reader] = field(default_factory=dict)
     _adapter: tuple[int, float] | None = None
 
     def read(self, name: str) -> Tensor:
@@ -110,7 +117,7 @@ class Weights:
         self,
         path: Path,
         tensors: dict[str, tuple[tuple[int, ...], str]],
-        reader: Callable[[str], Tensor],
+        reader: Reader,
     ) -> None:
         """Add a file's tensors, given as (shape, dtype) by name."""
         self._readers[path] = reader
@@ -133,8 +140,8 @@ def _add_safetensors(weights: Weights, path: Path) -> None:
         if Path(name).name != name or not place.is_file():
             raise FormatError(f"{path} is based on {printable(name)}, which is not next to it.")
         described, opened = _opened(place)
-        base = unpacked(place, described, opened.get_tensor, None)
-    weights.add(path, *unpacked(path, tensors, file.get_tensor, base))
+        base = _unpacked(place, described, opened.get_tensor, None)
+    weights.add(path, *_unpacked(path, tensors, file.get_tensor, base))
 
 
 def _opened(path: Path) -> tuple[Described, Any]:
@@ -334,3 +341,45 @@ def save_tensors(
         if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:
             raise OSError(int(code[1]), str(error), str(path)) from error
         raise
+
+
+def _unpacked(
+    path: Path, tensors: Described, reader: Reader, base: tuple[Described, Reader] | None
+) -> tuple[Described, Reader]:
+    """Return the tensors of a packed file, one byte a weight, as they are computed with: float32.
+
+    A matrix NAME is an int8 tensor of whole numbers from -127 to 127, with a float16 tensor
+    NAME.scale that has one number a row; a weight is its whole number times the scale of its row.
+    If the metadata names a base, the folder of another packed model next to this one, that product
+    is the difference from the base's weight of the same name, but for the pooler, which minilm has
+    fitted for new heads. The other tensors are float16. benchmarks/pack_weights.py writes them.
+
+    Args:
+        base: What this function returned for the base.
+
+    Raises:
+        FormatError: A matrix without a scale for each of its rows, or another dtype.
+    """
+    described: Described = {}
+    for name, (shape, dtype) in tensors.items():
+        if name.endswith(_SCALE) and name.removesuffix(_SCALE) in tensors:
+            continue
+        scale = tensors.get(name + _SCALE)
+        if (dtype, scale) not in (("I8", (shape[:1], "F16")), ("F16", None)) or not shape:
+            raise FormatError(
+                f"{path}: {printable(name)} is neither float16 nor int8 rows with a float16 scale "
+                "each. The file is damaged; install filbert again."
+            )
+        described[name] = (shape, "F32")
+
+    def read(name: str) -> Tensor:
+        values = reader(name).float()
+        if name + _SCALE not in tensors:
+            return values
+        scale = reader(name + _SCALE).float()
+        values.mul_(scale.view(-1, *[1] * (values.ndim - 1)))
+        if base is None or ".pooler." in name or base[0].get(name) != described[name]:
+            return values
+        return values.add_(base[1](name))
+
+    return described, read
