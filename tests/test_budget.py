@@ -13,16 +13,16 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# The limit today, and the goal of the redesign.
+# The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (55_133, 40_000),
-    "files of src": (221, 230),
-    "lines of tests": (42_500, 38_000),
+    "lines of src": (55_133, 45_000),
+    "files of src": (221, 255),
+    "lines of tests": (42_500, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),
     "files of the forward pass": (8, 8),
-    "files that finetune imports": (95, 90),
+    "files that finetune imports": (95, 95),
     "files in import circles": (0, 0),
 }
 
