@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from itertools import chain
 
@@ -66,7 +67,9 @@ def tokenizer(request, tmp_path_factory) -> Tokenizer:
     letters = [c for c in letters if not c.isspace() and not is_dropped(c)]
     lines = [*SPECIAL, *letters, *(f"##{c}" for c in letters)]
     (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Tokenizer.load(folder, lowercase=request.param, as_google=True)
+    stated = json.dumps({"do_lower_case": request.param})
+    (folder / "tokenizer_config.json").write_text(stated)
+    return Tokenizer.load(folder, as_google=True)
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:

@@ -34,7 +34,8 @@ def wordpiece(folder: Path, entries: list[str], cased: bool) -> Tokenizer:
     more = [f"##{entry}" for entry in entries[::2]]
     vocab = list(dict.fromkeys([*BRACKETS, *entries, *more]))
     (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
-    return Tokenizer.load(folder, lowercase=not cased, convention=CONVENTIONS["BertTokenizer"])
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not cased}))
+    return Tokenizer.load(folder, convention=CONVENTIONS["BertTokenizer"])
 
 
 def bytebpe(folder: Path, entries: list[str], cased: bool) -> Tokenizer:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -188,6 +190,9 @@ def test_any_text_encodes_within_bounds_and_alone_as_in_company(tiny, texts):
         assert (found.input_ids < tiny.vocab_size).all()
 
 
-def test_loading_twice_gives_one_fingerprint_and_casing_changes_it(vocab):
+def test_loading_twice_gives_one_fingerprint_and_casing_changes_it(vocab, tmp_path):
     assert Tokenizer.load(vocab).fingerprint == Tokenizer.load(vocab).fingerprint
-    assert Tokenizer.load(vocab, lowercase=False).fingerprint != Tokenizer.load(vocab).fingerprint
+    shutil.copy(vocab / "vocab.txt", tmp_path)
+    uncased = Tokenizer.load(tmp_path).fingerprint
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert Tokenizer.load(tmp_path).fingerprint != uncased

@@ -591,7 +591,8 @@ def _learn_wordpiece(
         prefix="##",
         progress=lambda count: progress("learning entries", count),
     )
-    return _load({"vocab.txt": "\n".join(tokens) + "\n"}, lowercase=not options.cased)
+    settings = json.dumps({"do_lower_case": not options.cased})
+    return _load({"vocab.txt": "\n".join(tokens) + "\n", "tokenizer_config.json": settings})
 
 
 def _learn_bytebpe(
@@ -615,12 +616,12 @@ def _learn_bytebpe(
     return _load({"vocab.json": json.dumps(numbered), "merges.txt": "#version: 0.2\n" + lines})
 
 
-def _load(files: dict[str, str], *, lowercase: bool | None = None) -> Tokenizer:
+def _load(files: dict[str, str]) -> Tokenizer:
     """Return the tokenizer of a folder with these files."""
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             Path(folder, name).write_text(content, encoding="utf-8", newline="\n")
-        return Tokenizer.load(folder, lowercase=lowercase)
+        return Tokenizer.load(folder)
 
 
 def _learn_unigram(

@@ -280,7 +280,6 @@ class Tokenizer:
         cls,
         folder: str | Path,
         *,
-        lowercase: bool | None = None,
         as_google: bool = False,
         convention: Convention | None = None,
     ) -> Tokenizer:
@@ -289,11 +288,7 @@ class Tokenizer:
         Raises:
             FormatError: No known layout, or a file that is damaged or cannot be read.
         """
-        return cls(
-            read_vocabulary(
-                Path(folder), lowercase=lowercase, as_google=as_google, convention=convention
-            )
-        )
+        return cls(read_vocabulary(Path(folder), as_google=as_google, convention=convention))
 
     def add_no_specials(self, filler: int) -> None:
         """Add no special tokens from now on; a text without tokens becomes the token `filler`."""

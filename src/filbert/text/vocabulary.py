@@ -221,19 +221,15 @@ class Vocabulary:
 
 @unreadable_as(FormatError)
 def read_vocabulary(
-    folder: Path,
-    *,
-    lowercase: bool | None = None,
-    as_google: bool = False,
-    convention: Convention | None = None,
+    folder: Path, *, as_google: bool = False, convention: Convention | None = None
 ) -> Vocabulary:
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
+    The case is that of tokenizer.json, or else `do_lower_case` of tokenizer_config.json; without
+    both, a vocabulary with no upper-case entry is lower-cased.
+
     Args:
         folder: The folder of the files, or the path of one of them.
-        lowercase: Overrides the files. Without it tokenizer.json, or else `do_lower_case` of
-            tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
-            is lower-cased.
         as_google: Read a vocab.txt as `original_normalizer` does. tokenizer.json has its own rules.
         convention: What the files leave open.
 
@@ -244,8 +240,6 @@ def read_vocabulary(
     home = file.parent
     settings = read_settings(home)
     options = {**(convention.settings() if convention else {}), **settings}
-    if lowercase is not None:
-        options["do_lower_case"] = lowercase
     options["as_google"] = as_google
     with damage_named(file):
         backend = read(file, options, convention)
@@ -255,9 +249,7 @@ def read_vocabulary(
     # Until 2020 every family had a file name of its own for it.
     files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
     sentence = read_json(next((path for path in files if path.is_file()), files[0]))
-    if lowercase is not None:
-        set_lowercase(backend, lowercase)
-    elif sentence.get("do_lower_case") is True and not lowercases(backend):
+    if sentence.get("do_lower_case") is True and not lowercases(backend):
         # sentence-transformers lower-cases before the tokenizer, which then keeps its accents.
         steps = [normalizers.Lowercase(), *_steps(backend.normalizer)]
         backend.normalizer = normalizers.Sequence(steps)
@@ -307,28 +299,6 @@ def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[
         if present:
             specials[role] = present[0]
     return specials
-
-
-def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
-    """Switch lower-casing on or off in place.
-
-    Without an explicit `strip_accents`, BERT's normalizer strips accents if it lower-cases.
-    """
-    steps = _steps(backend.normalizer)
-    bert = [step for step in steps if isinstance(step, normalizers.BertNormalizer)]
-    for step in bert:
-        step.lowercase = lowercase
-    if bert and len(steps) > 1:
-        backend.normalizer = normalizers.Sequence(steps)
-    if bert:
-        return
-    others = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
-    if lowercase:
-        # Before a compiled character map: its entries are written for lower-cased text.
-        maps = [i for i, step in enumerate(others) if isinstance(step, normalizers.Precompiled)]
-        others.insert(maps[0] if maps else len(others), normalizers.Lowercase())
-    if len(others) != len(steps):
-        backend.normalizer = normalizers.Sequence(others) if others else None
 
 
 def lowercases(backend: Tokenizer) -> bool:
