@@ -94,7 +94,6 @@ _PRETRAINED: dict[str, dict[str, tuple[str, ...]]] = {
         "masked_lm": ("generator_predictions/output_bias",),
     },
 }
-_PROJECT = "encoder.embeddings.project."
 
 
 def _variables(tensor: str, family: str, kind: str | None) -> tuple[str, ...]:
@@ -132,8 +131,7 @@ class _Plan:
     """A checkpoint's variables, matched with the model that its configuration describes.
 
     Attributes:
-        sources: Keys in the file of the parts of each of filbert's tensors; () for a projection
-            that is the identity, which Google does not store.
+        sources: Keys in the file of the parts of each of filbert's tensors.
         left_out: Reason by key in the file.
         notes: Sentences about what was decided.
     """
@@ -159,8 +157,7 @@ def read(prefix: Path) -> Checkpoint:
     """
     bundle = TensorBundle.open(prefix)
     plan = _plan(bundle)
-    width = plan.config.hidden_size
-    tensors = {ours: _read_tensor(bundle, ours, keys, width) for ours, keys in plan.sources.items()}
+    tensors = {ours: _read_tensor(bundle, keys) for ours, keys in plan.sources.items()}
     notes = [*plan.notes, *_summary(plan.left_out)]
     labels, problem = None, None
     if plan.kind in LABELLED:
@@ -312,12 +309,8 @@ def _match(
     config, kind, index = plan.config, plan.kind, Path(f"{bundle.prefix}.index")
     num_labels = bundle.shapes[keys["output_bias"]][0] if kind in LABELLED else None
     expected: dict[str, tuple[int, ...]] = {}
-    is_square = config.embeddings.width == config.hidden_size
     for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
         names = _variables(ours, plan.family, kind)
-        if ours.startswith(_PROJECT) and is_square and names[0] not in keys:
-            plan.sources[ours] = ()
-            continue
         shape = (tensor.shape[0] // len(names), *tensor.shape[1:])
         expected |= {name: shape[::-1] if _is_transposed(name) else shape for name in names}
         plan.sources[ours] = tuple(keys.get(name, name) for name in names)
@@ -347,9 +340,7 @@ def _match(
             )
 
 
-def _read_tensor(bundle: TensorBundle, ours: str, keys: tuple[str, ...], width: int) -> Tensor:
-    if not keys:
-        return torch.eye(width) if ours.endswith(".weight") else torch.zeros(width)
+def _read_tensor(bundle: TensorBundle, keys: tuple[str, ...]) -> Tensor:
     parts = [bundle.read(key).T if _is_transposed(key) else bundle.read(key) for key in keys]
     # A copy in any case: the bundle's arrays are read-only views of its files.
     whole = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
@@ -567,17 +558,14 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
             f"Google's code for {family} has no {kind!r} head; it has {', '.join(known)}. "
             "Keep Hugging Face's layout."
         )
-    is_identity = _projects_by_identity(checkpoint)
-    if checkpoint.config.embeddings.width == checkpoint.config.hidden_size and not is_identity:
+    if checkpoint.config.embeddings.width == checkpoint.config.hidden_size:
         raise ConfigError(
             "Google's code has no projection between embeddings and layers of the same width "
-            f"({checkpoint.config.hidden_size}), and the one of this model is not the identity."
+            f"({checkpoint.config.hidden_size}), and this model has one."
         )
     checkpoint.check()
     arrays: dict[str, np.ndarray] = {}
     for ours, tensor in checkpoint.tensors.items():
-        if ours.startswith(_PROJECT) and is_identity:
-            continue
         values = tensor.detach().cpu().to(torch.float32)
         if tensor.dtype == torch.float64 and not torch.equal(values.double(), tensor.cpu()):
             raise ConfigError(f"{ours} is float64, and Google's variables are float32.")
@@ -589,14 +577,6 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
     _write_vocabulary(tokenizer, family, folder)
     write_bundle(folder / PREFIX, arrays)
     return {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
-
-
-def _projects_by_identity(checkpoint: Checkpoint) -> bool:
-    weight = checkpoint.tensors.get(f"{_PROJECT}weight")
-    if weight is None or weight.shape[0] != weight.shape[1]:
-        return False
-    bias = checkpoint.tensors[f"{_PROJECT}bias"]
-    return torch.equal(weight.float(), torch.eye(len(weight))) and not bool(bias.any())
 
 
 def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
