@@ -244,7 +244,7 @@ def test_options_that_do_not_fit_are_refused(film_run, films_onnx, tiny_model, t
         model.fill("the [MASK]")
 
 
-def test_a_changed_file_and_a_hostile_story_are_refused(films_onnx, tmp_path):
+def test_a_changed_file_and_a_hostile_configuration_are_refused(films_onnx, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(films_onnx, folder)
     path = folder / "model.onnx"
@@ -253,18 +253,18 @@ def test_a_changed_file_and_a_hostile_story_are_refused(films_onnx, tmp_path):
     with pytest.raises(FormatError, match="damaged or was changed"):
         filbert.load(folder, backend="onnxruntime")
     path.write_bytes(content)
-    story = json.loads((folder / "filbert.json").read_text())
+    record = json.loads((folder / "filbert.json").read_text())
+    del record["files"]["config.json"]
+    (folder / "filbert.json").write_text(json.dumps(record))
+    config = json.loads((folder / "config.json").read_text())
     for change in (
-        {"head": "\x1b[2J"},
-        {"encoder": {"hidden_size": -1}},
-        {"family": ["bert"]},
-        {"labels": [3]},
-        None,
+        {"architectures": ["\x1b[2J"]},
+        {"hidden_size": -1},
+        {"model_type": ["bert"]},
+        {"id2label": {"0": [3]}},
     ):
-        changed = json.loads(json.dumps(story))
-        changed["onnx"]["model"] = None if change is None else {**story["onnx"]["model"], **change}
-        (folder / "filbert.json").write_text(json.dumps(changed))
-        with pytest.raises(FormatError, match="cannot be read") as caught:
+        (folder / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(FormatError, match="config.json") as caught:
             filbert.load(folder, backend="onnxruntime")
         assert str(caught.value).isprintable()
 

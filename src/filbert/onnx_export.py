@@ -26,7 +26,6 @@ from filbert.checkpoints.onnx_folder import (
     MODEL_FILE,
     WEIGHTS_FILE,
     check_installed,
-    describe,
     is_export,
     save_graph,
 )
@@ -226,7 +225,7 @@ def _record(
     stored = {
         **(checkpoint.filbert or {}),
         "max_length": predictor.max_length,
-        "onnx": {**facts, "model": describe(checkpoint)},
+        "onnx": facts,
         "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
     }
     exported = replace(checkpoint, filbert=stored)

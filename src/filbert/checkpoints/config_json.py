@@ -474,7 +474,7 @@ def _modules(head: HeadLayout, family: Family) -> set[str]:
     return wanted
 
 
-def _declared(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
+def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
     """Return the kind of head of the first of `architectures`, in a tuple; () if unknown."""
     names = raw.get("architectures")
     if not names:
@@ -521,7 +521,7 @@ def kind_of(
         FormatError: The tensors fit several kinds.
     """
     outside, best = _present(family, found)
-    declared = _declared(raw, family, path)
+    declared = declared_kinds(raw, family, path)
     name = raw["architectures"][0] if raw.get("architectures") else None
     says = "config.json names no class"
     for kind in declared:

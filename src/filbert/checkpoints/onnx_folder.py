@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.config_json import (
+    LABELLED,
+    declared_kinds,
+    encoder_config,
+    label_names,
+    named_family,
+    problem_type,
+)
 from filbert.checkpoints.huggingface import check_digests
 from filbert.errors import ConfigError, FormatError, install_hint, printable, unreadable_as
 from filbert.files import read_json
-from filbert.model.config import EncoderConfig
-from filbert.model.heads import HEADS
 
 if TYPE_CHECKING:
     import onnx
@@ -49,17 +54,6 @@ def save_graph(graph: onnx.ModelProto, path: Path, *, most_inside: int = _MOST_I
     onnx.checker.check_model(path, full_check=True)
 
 
-def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the entry of filbert.json from which `read_export` restores a checkpoint."""
-    return {
-        "family": checkpoint.family,
-        "head": checkpoint.head,
-        "labels": None if checkpoint.labels is None else list(checkpoint.labels),
-        "problem_type": checkpoint.problem_type,
-        "encoder": checkpoint.config.settings(),
-    }
-
-
 def is_export(folder: Path) -> bool:
     """Return whether a folder holds an exported model and no safetensors."""
     return (folder / MODEL_FILE).is_file() and not any(folder.glob("*.safetensors"))
@@ -79,29 +73,23 @@ def read_export(folder: Path) -> Checkpoint:
             f"{folder} holds no {MODEL_FILE} of filbert's. Export one: filbert export "
             f"{printable(str(folder), 200)} --out DIR --format onnx."
         )
-    content = read_json(path)
-    files = [folder / "config.json", folder / MODEL_FILE, folder / WEIGHTS_FILE]
+    content, config_path = read_json(path), folder / "config.json"
+    files = [config_path, folder / MODEL_FILE, folder / WEIGHTS_FILE]
     check_digests(folder, content, [file for file in files if file.is_file()])
-    try:
-        stored = content["onnx"]["model"]
-        labels, encoder = stored["labels"], dict(stored["encoder"])
-        if encoder.get("heads_per_layer") is not None:
-            encoder["heads_per_layer"] = tuple(encoder["heads_per_layer"])
-        if stored["head"] not in (None, *HEADS) or stored["family"] not in FAMILIES:
-            raise ValueError(f"a head {stored['head']!r} of a {stored['family']!r}")
-        if labels is not None and not all(isinstance(label, str) for label in labels):
-            raise ValueError("its labels are no texts")
-        return Checkpoint(
-            config=EncoderConfig.of(**encoder),
-            family=stored["family"],
-            tensors={},
-            head=stored["head"],
-            labels=None if labels is None else tuple(labels),
-            problem_type=stored["problem_type"],
-            source=folder,
-            filbert=content,
-        )
-    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"{path}: the exported model cannot be read: {printable(str(error), 300)}."
-        ) from error
+    raw = read_json(config_path)
+    family = named_family(raw, config_path)
+    kinds = () if family is None else declared_kinds(raw, family, config_path)
+    if family is None or not kinds:
+        raise FormatError(f"{config_path} names no class that filbert reads. Export it again.")
+    slot = family.heads[kinds[0]].pooler
+    has_pooler = slot is not None and slot.required
+    return Checkpoint(
+        config=encoder_config(raw, family, kinds[0], has_pooler=has_pooler, path=config_path),
+        family=family.model_type,
+        tensors={},
+        head=kinds[0],
+        labels=label_names(raw, config_path) if kinds[0] in LABELLED else None,
+        problem_type=problem_type(raw, config_path),
+        source=folder,
+        filbert=content,
+    )

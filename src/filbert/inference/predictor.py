@@ -596,7 +596,7 @@ def model_facts(name: str) -> dict[str, Any]:
     count = len(checkpoint.labels) if checkpoint.labels else None
     model = meta_model(checkpoint.config, checkpoint.head, count) if exported else predictor.model
     causal = "causal: every token attends to itself and those before it"
-    export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
+    export = {k: v for k, v in stored.get("onnx", {}).items() if k != "data"}
     facts = {
         "model": name,
         "folder": str(checkpoint.source) if checkpoint.source else None,
