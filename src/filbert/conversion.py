@@ -10,6 +10,7 @@ from typing import Any
 
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import id_entries
 from filbert.checkpoints.opening import (
     find_model,
     is_google,
@@ -143,11 +144,11 @@ def _write(
         "notes": list(checkpoint.notes),
     }
     stored = {**(checkpoint.filbert or {}), "converted": converted}
-    extra = google.special_ids(tokenizer, checkpoint.family) if from_google else {}
+    if from_google:  # whose configuration has no ids
+        ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+        checkpoint = replace(checkpoint, extra=id_entries(checkpoint.family, ids))
     described = open_folder(place).described.path
-    huggingface.write_folder(
-        new, checkpoint, tokenizer, stored, source=described, extra=extra, prompt=adapter
-    )
+    huggingface.write_folder(new, checkpoint, tokenizer, stored, source=described, prompt=adapter)
     if not from_google and (place / "README.md").is_file():
         shutil.copyfile(place / "README.md", new / "README.md")
     files = sorted(path for path in new.rglob("*") if path.is_file())

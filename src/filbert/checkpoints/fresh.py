@@ -153,12 +153,16 @@ def fresh_checkpoint(
         ConfigError: An unknown family or head, or sizes that contradict each other.
     """
     config = fresh_config(family, vocab_size=vocab_size, head=head, pad_id=pad_id, **sizes)
-    extra = {"pad_token_id": _PAD_ID.get(family, 0) if pad_id is None else pad_id}
-    for key, number in zip(_MARKS.get(family, ()), (cls_id, sep_id), strict=False):
-        if number is not None:
-            extra[key] = number
+    pad_id = _PAD_ID.get(family, 0) if pad_id is None else pad_id
+    extra = id_entries(family, (pad_id, cls_id, sep_id))
     bare = Checkpoint(config, family, _drawn_encoder(config), extra=extra)
     return replace(with_new_head(bare, head), config=config, notes=())
+
+
+def id_entries(family: str, ids: Sequence[int | None]) -> dict[str, int]:
+    """Return the entries of config.json for the ids of padding, CLS and SEP; None for no token."""
+    keys = ("pad_token_id", *_MARKS.get(family, ()))
+    return {key: number for key, number in zip(keys, ids, strict=False) if number is not None}
 
 
 def _drawn_encoder(config: EncoderConfig) -> dict[str, Tensor]:

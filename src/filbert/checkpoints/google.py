@@ -521,14 +521,6 @@ def read_google_tokenizer(folder: Path) -> Tokenizer:
     return read_tokenizer(paths[0], model_type=family, as_google=True)
 
 
-def special_ids(tokenizer: Tokenizer, family: str) -> dict[str, int]:
-    """Return the token ids of Hugging Face's config.json, which Google's does not have."""
-    ids = {"pad_token_id": tokenizer.pad_id}
-    if family == "albert":
-        ids |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return {key: number for key, number in ids.items() if number is not None}
-
-
 # Writing.
 
 

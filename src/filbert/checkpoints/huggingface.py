@@ -505,19 +505,10 @@ def _read_tensors(weights: Weights, plan: Plan) -> dict[str, Tensor]:
     return tensors
 
 
-def write(
-    checkpoint: Checkpoint,
-    folder: Path,
-    *,
-    extra: Mapping[str, Any] | None = None,
-) -> dict[str, str]:
+def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
     """Write config.json and model.safetensors into a folder, which is not atomic.
 
-    `read` compares digests with files[name]["sha256"] in filbert.json.
-
-    Args:
-        checkpoint: Its tensors keep their dtype.
-        extra: Further entries for config.json, such as the tokenizer's `pad_token_id`.
+    Tensors keep their dtype. `read` compares digests with files[name]["sha256"] in filbert.json.
 
     Returns:
         SHA-256 by file name.
@@ -527,7 +518,7 @@ def write(
         OSError: The disk is full, or the folder is not writable.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
-    config, layout = config_text(checkpoint, extra), Layout(family, checkpoint.config)
+    config, layout = config_text(checkpoint), Layout(family, checkpoint.config)
     tensors = {}
     for ours, tensor in checkpoint.tensors.items():
         theirs = family.theirs(ours, kind)
@@ -544,8 +535,8 @@ def write(
     return {path.name: sha256_of(path) for path in files}
 
 
-def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) -> str:
-    """Return the content of config.json for a checkpoint; the arguments are those of `write`.
+def config_text(checkpoint: Checkpoint) -> str:
+    """Return the content of config.json for a checkpoint.
 
     Raises:
         ConfigError: As `write`.
@@ -553,7 +544,7 @@ def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) 
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     check_head(family, kind)
     checkpoint.check()
-    raw = {**checkpoint.extra, **(extra or {}), **config_values(checkpoint.config, family, kind)}
+    raw = {**checkpoint.extra, **config_values(checkpoint.config, family, kind)}
     if kind in LABELLED:
         names = checkpoint.labels or [f"LABEL_{i}" for i in range(checkpoint.num_labels or 0)]
         if len(set(names)) < len(names):
@@ -751,7 +742,6 @@ def write_folder(
     stored: Mapping[str, Any],
     *,
     source: Path,
-    extra: Mapping[str, Any] | None = None,
     prompt: str | None = None,
 ) -> None:
     """Write a model that was made from another one, without a card.
@@ -760,12 +750,12 @@ def write_folder(
         new: The folder, which exists.
         stored: For filbert.json; digests of the weight files are added.
         source: Folder of the original, whose sentence vectors are computed in the same way.
-        extra: Further entries of config.json.
         prompt: Name of the prompt that goes before every text, if the original has it.
     """
     if checkpoint.head == "sequence":
-        extra = {**(extra or {}), **score_settings(source)}
-    digests = write(checkpoint, new, extra=extra)
+        extra = {**checkpoint.extra, **score_settings(source)}
+        checkpoint = replace(checkpoint, extra=extra)
+    digests = write(checkpoint, new)
     length = checkpoint.config.max_tokens_per_sequence
     write_tokenizer(tokenizer, checkpoint, new, length)
     if (source / "modules.json").is_file():
