@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,28 +64,6 @@ _SIZES = (
     "type_vocab_size",
     "embedding_size",
 )
-
-
-@dataclass
-class Plan:
-    """The tensors to read from a file whose names and shapes fit its config.json.
-
-    Attributes:
-        sources: The file's names of the parts of each of filbert's tensors, in order.
-        layout: How the parts become a tensor.
-        repeats: Names of tensors that must equal another one, to the other's name.
-        num_labels: Number of outputs of a head with labels; None for other heads.
-        zeros: Shapes of filbert's biases that older files lack.
-    """
-
-    kind: str | None
-    config: EncoderConfig
-    sources: dict[str, tuple[str, ...]]
-    layout: Layout
-    repeats: dict[str, str]
-    num_labels: int | None = None
-    notes: list[str] = field(default_factory=list)
-    zeros: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,14 +147,32 @@ class Layout:
         return [self.turned(ours, part) for part in parts]
 
 
-class _Described(NamedTuple):
-    """The model that a config.json describes, and the paths of config.json and the weights."""
+@dataclass
+class Plan:
+    """The tensors to read from a file whose names and shapes fit its config.json.
+
+    Attributes:
+        num_labels: Number of outputs of a head with labels; None for other heads.
+        paths: Of config.json and of the weights, for messages.
+        repeats: Names of tensors that must equal another one, to the other's name.
+        sources: The file's names of the parts of each of filbert's tensors, in order.
+        zeros: Shapes of filbert's biases that older files lack.
+    """
 
     family: Family
     kind: str | None
     config: EncoderConfig
     num_labels: int | None
     paths: tuple[Path, Path]
+    repeats: dict[str, str]
+    notes: list[str]
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    zeros: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        """How the parts become a tensor."""
+        return Layout(self.family, self.config)
 
     @property
     def class_name(self) -> str:
@@ -247,31 +243,28 @@ def plan_reading(
     count = num_labels if kind in LABELLED else None
     if kind in LABELLED and num_labels is None:
         count = _outputs_of(shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ()))
-    model = _Described(family, kind, config, count, paths)
+    plan = Plan(family, kind, config, count, paths, repeats, notes)
     if config.num_groups > len(files):  # even a model without values takes time to build
         raise FormatError(
             f"{paths[0]} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
             f"but {paths[1].name} holds only {len(files)} tensors."
         )
-    sources: dict[str, tuple[str, ...]] = {}
     wanted: dict[str, tuple[int, ...]] = {}
-    layout, zeros = Layout(family, config), {}
     for ours, tensor in meta_model(config, kind, count).state_dict().items():
         theirs = family.theirs(ours, kind)
         if theirs[0] in family.zeros and theirs[0] not in files:
             notes.append(f"{theirs[0]} is not in the file; zeros are used.")
-            zeros[ours] = tuple(tensor.shape)
+            plan.zeros[ours] = tuple(tensor.shape)
             continue
-        shapes_of_parts = layout.parts(tuple(tensor.shape), len(theirs))
-        wanted |= zip(theirs, (layout.turned(ours, s) for s in shapes_of_parts), strict=True)
-        sources[ours] = theirs
-    _check_names(wanted, files, model=model, notes=notes)
+        parts = plan.layout.parts(tuple(tensor.shape), len(theirs))
+        wanted |= zip(theirs, (plan.layout.turned(ours, part) for part in parts), strict=True)
+        plan.sources[ours] = tuple(files.get(name, name) for name in theirs)
+    _check_names(plan, wanted, files=files)
     for name, shape in wanted.items():
         if shapes[files[name]] != shape:
-            raise _wrong_shape(files[name], shape, actual=shapes[files[name]], model=model)
+            raise _wrong_shape(plan, files[name], wanted=shape, actual=shapes[files[name]])
     notes += _notes_on_repeated(raw, family, config)
-    file_names = {ours: tuple(files[name] for name in theirs) for ours, theirs in sources.items()}
-    return Plan(kind, config, file_names, layout, repeats, count, notes, zeros)
+    return plan
 
 
 def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
@@ -337,47 +330,45 @@ def _settle_pooler(
     return slot is not None and (slot.required or slot.name in modules.values())
 
 
-def _check_names(
-    wanted: Collection[str], files: Mapping[str, str], *, model: _Described, notes: list[str]
-) -> None:
+def _check_names(plan: Plan, wanted: Collection[str], *, files: Mapping[str, str]) -> None:
     """Compare the names of tensors; those outside the encoder may be left out, with a note."""
     missing = [name for name in wanted if name not in files]
     unexpected = [name for name in files if name not in wanted]
     extra = listed([files[name] for name in unexpected])
-    if not missing and not any(name.startswith(model.family.prefix) for name in unexpected):
+    if not missing and not any(name.startswith(plan.family.prefix) for name in unexpected):
         if unexpected:
             number = "1 tensor" if len(unexpected) == 1 else f"{len(unexpected)} tensors"
-            notes.append(
-                f"left out: {number} for which a {model.class_name} has no place ({extra})."
+            plan.notes.append(
+                f"left out: {number} for which a {plan.class_name} has no place ({extra})."
             )
         return
     parts = [f"{len(missing)} missing ({listed(missing)})"] if missing else []
     parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
-    layers = f"{model.family.keys['num_hidden_layers'][0]} {model.config.num_hidden_layers}"
+    layers = f"{plan.family.keys['num_hidden_layers'][0]} {plan.config.num_hidden_layers}"
     raise FormatError(
-        f"{model.paths[1]} does not hold the tensors of the {model.class_name} with {layers} that "
-        f"{model.paths[0].name} describes: {', '.join(parts)}."
+        f"{plan.paths[1]} does not hold the tensors of the {plan.class_name} with {layers} that "
+        f"{plan.paths[0].name} describes: {', '.join(parts)}."
     )
 
 
 def _wrong_shape(
-    name: str, wanted: tuple[int, ...], *, actual: tuple[int, ...], model: _Described
+    plan: Plan, name: str, *, wanted: tuple[int, ...], actual: tuple[int, ...]
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
     sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
-    if model.config.feed_forward.gated:
+    if plan.config.feed_forward.gated:
         sizes += [size // 2 for size in sizes]
-    values, known = model.config.settings(), model.family.keys
+    values, known = plan.config.settings(), plan.family.keys
     keys = [
         f"{known[setting][0]} {values[setting]}"
         for setting in _SIZES
         if setting in known and values[setting] in sizes
     ]
-    if model.num_labels in sizes:
-        keys = [f"{model.num_labels} labels (id2label)", *keys]
+    if plan.num_labels in sizes:
+        keys = [f"{plan.num_labels} labels (id2label)", *keys]
     says = f"says {' or '.join(keys)}" if keys else "describes another model"
     return FormatError(
-        f"{model.paths[0]} {says}, but {printable(name)} in {model.paths[1].name} has shape "
+        f"{plan.paths[0]} {says}, but {printable(name)} in {plan.paths[1].name} has shape "
         f"{short(actual)} instead of {wanted}."
     )
 
