@@ -173,6 +173,7 @@ class _Padded:
 
     def __init__(self, graph: _Graph, config: EncoderConfig) -> None:
         self.graph, self.config = graph, config
+        self.shapes: dict[Value, tuple[Any, ...]] = {}  # of the outputs
         op = graph.op
         self.mask = op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask_BL")
         self.mask_BL1 = op("Unsqueeze", self.mask, [2])
@@ -190,8 +191,12 @@ class _Padded:
         for index in range(config.num_hidden_layers):
             local = config.is_local(index)
             hidden = self._layer(index, hidden, seen[local], turns[local])
-        hidden = graph.norm(hidden, "encoder.final_norm", config.norm)
-        return graph.op("Identity", hidden, name="last_hidden_state")
+        return graph.norm(hidden, "encoder.final_norm", config.norm)
+
+    def add_output(self, name: Value, value: Value, *shape: Any) -> None:
+        """Make a value an output, of the shape (B, *shape)."""
+        self.graph.op("Identity", value, name=name)
+        self.shapes[name] = ("batch", *shape)
 
     def _kinds(self) -> set[bool]:
         return {self.config.is_local(i) for i in range(self.config.num_hidden_layers)}
@@ -398,7 +403,7 @@ class _Padded:
             out = op("Slice", out, [0], [way.dimensions], [-1])
         if way.normalize:
             out = self._vector_module(out, VectorModule("Normalize"))
-        return op("Identity", out, name="sentence_embedding")
+        return out
 
     def _vector_module(self, out: Value, module: VectorModule) -> Value:
         graph, op = self.graph, self.graph.op
@@ -411,43 +416,34 @@ class _Padded:
         out = op("MatMul", out, weight.T)
         return graph.activate(op("Add", out, *bias) if bias else out, module.activation.lower())
 
-    def logits(self, kind: str, hidden: Value) -> dict[str, tuple[Any, ...]]:
-        """Add the outputs of a head, and return the shape of each by name."""
+    def add_logits(self, kind: str, hidden: Value) -> None:
+        """Add the outputs of a head."""
         config, graph, op = self.config, self.graph, self.graph.op
-        if kind == "pretraining":
-            first = self._vocabulary_scores(hidden, "head.masked_lm")
-            op("Identity", first, name="logits")
-            pair = graph.dense(self._pooler(hidden), "head.pair.out")
-            op("Identity", pair, name="seq_relationship_logits")
-            return {
-                "logits": ("batch", "length", config.vocab_size),
-                "seq_relationship_logits": ("batch", 2),
-            }
-        if kind == "masked_lm":
-            op("Identity", self._vocabulary_scores(hidden, "head"), name="logits")
-            return {"logits": ("batch", "length", config.vocab_size)}
+        if kind in ("masked_lm", "pretraining"):
+            head = "head.masked_lm" if kind == "pretraining" else "head"
+            scores = self._vocabulary_scores(hidden, head)
+            self.add_output("logits", scores, "length", config.vocab_size)
+            if kind == "pretraining":
+                pair = graph.dense(self._pooler(hidden), "head.pair.out")
+                self.add_output("seq_relationship_logits", pair, 2)
+            return
         if kind == "discriminator":
             hidden = graph.dense(hidden, "head.dense", config.feed_forward.activation)
-            op("Squeeze", graph.dense(hidden, "head.out"), [-1], name="logits")
-            return {"logits": ("batch", "length")}
-        over_tokens = kind in ("tokens", "spans")
-        rows = hidden if over_tokens else self._pooler(hidden)
+            out = op("Squeeze", graph.dense(hidden, "head.out"), [-1])
+            self.add_output("logits", out, "length")
+            return
+        places = ("length",) if kind in ("tokens", "spans") else ()
+        rows = hidden if places else self._pooler(hidden)
         out = graph.dense(self._transformed(rows, "head"), "head.out")
-        count = int(graph.tensors["head.out.weight"].shape[0])
-        places = ("batch", "length") if over_tokens else ("batch",)
         if kind == "spans":
-            for name, part in zip(
-                ("start_logits", "end_logits"),
-                self.graph.ops("Split", out, axis=-1, num_outputs=2, outputs=2),
-                strict=True,
-            ):
-                op("Squeeze", part, [-1], name=name)
-            return {"start_logits": places, "end_logits": places}
-        if kind == "choices":
-            op("Squeeze", out, [-1], name="logits")
-            return {"logits": places}
-        op("Identity", out, name="logits")
-        return {"logits": (*places, count)}
+            start, end = graph.ops("Split", out, axis=-1, num_outputs=2, outputs=2)
+            self.add_output("start_logits", op("Squeeze", start, [-1]), *places)
+            self.add_output("end_logits", op("Squeeze", end, [-1]), *places)
+        elif kind == "choices":
+            self.add_output("logits", op("Squeeze", out, [-1]))
+        else:
+            count = int(graph.tensors["head.out.weight"].shape[0])
+            self.add_output("logits", out, *places, count)
 
     def _pooler(self, hidden: Value) -> Value:
         pooling = self.config.pooling
@@ -505,14 +501,14 @@ def build_graph(
     graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
     padded = _Padded(graph, config)
     hidden = padded.encoder()
-    shapes: dict[str, tuple[Any, ...]]
     if checkpoint.head is not None:
-        shapes = padded.logits(checkpoint.head, hidden)
+        padded.add_logits(checkpoint.head, hidden)
     else:
-        shapes = {"last_hidden_state": ("batch", "length", config.hidden_size)}
+        padded.add_output("last_hidden_state", hidden, "length", config.hidden_size)
         if vectors is not None:
-            padded.sentence_embedding(hidden, vectors)
-            shapes["sentence_embedding"] = ("batch", vectors.dimension(config.hidden_size))
+            embedding = padded.sentence_embedding(hidden, vectors)
+            width = vectors.dimension(config.hidden_size)
+            padded.add_output("sentence_embedding", embedding, width)
     content = helper.make_graph(
         graph.nodes,
         checkpoint.family,
@@ -522,7 +518,7 @@ def build_graph(
         ],
         [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
+            for name, shape in padded.shapes.items()
         ],
         list(graph.initializers.values()),
     )
