@@ -133,6 +133,7 @@ def encoder_config(
     own = family.always_causal or raw.get("model_type") == CAUSAL_TYPE + family.model_type
     if causal and not own:
         _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
+    raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
     values = {"causal": causal, **family.constants, **head.settings}

@@ -120,9 +120,9 @@ class Family:
         final_norm: their LayerNorm after the last layer, where there is one.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
         repeated: further keys that hold such a setting's value again.
+        aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
-            are found, for those that are nested or named otherwise in some versions; None where all
-            are flat.
+            are found, for those that are nested in some versions; None where all are flat.
         nested: The inverse, applied to what is written.
         names: Setting to the family's own names of its values, theirs to ours.
         constants: Settings for which there is no key.
@@ -153,6 +153,7 @@ class Family:
     final_norm: str | None = None
     keys: dict[str, tuple[str, Any]]
     repeated: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
     flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
     nested: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     names: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -740,11 +741,6 @@ _NOMIC_MUST: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _nomic_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    flat = {ours: raw[theirs] for theirs, ours in _NOMIC_KEYS.items() if theirs in raw}
-    return _with_theta({**raw, **flat}, path)
-
-
 def _nomic_bert() -> Family:
     pooler = PoolerSlot(name="nomic_bert.pooler.dense", activation="tanh")
     lm = "cls.predictions"
@@ -768,7 +764,8 @@ def _nomic_bert() -> Family:
             hidden_act="silu",
             **_NO_DROPOUT,
         ),
-        flattened=_nomic_flattened,
+        aliases=_NOMIC_KEYS,
+        flattened=_with_theta,
         names={"hidden_act": {"silu": "silu", "swiglu": "silu"}},
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
         must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
@@ -851,11 +848,6 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
     )
 
 
-def _jina_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    own = {"rope_theta": raw["rotary_emb_base"]} if "rotary_emb_base" in raw else {}
-    return _with_theta({**raw, **own}, path)
-
-
 def _jina_v3() -> Family:
     """Return the table of jina-embeddings-v3: RoBERTa's heads over rotary layers.
 
@@ -879,7 +871,8 @@ def _jina_v3() -> Family:
             type_vocab_size=1,
             layer_norm_eps=1e-5,
         ),
-        flattened=_jina_flattened,
+        aliases={"rotary_emb_base": "rope_theta"},
+        flattened=_with_theta,
         must={**_ROTARY_MUST, **_UNSCALED},
         causal_key=None,
         offset_by_pad=False,
@@ -959,11 +952,6 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
     return Family(model_type=model_type, class_prefix=class_prefix, must=must, **{**table, **rest})
 
 
-def _eurobert_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    own = {"classifier_pooling": raw["clf_pooling"]} if "clf_pooling" in raw else {}
-    return _with_theta({**raw, **own}, path)
-
-
 def _eurobert() -> Family:
     pooler = PoolerSlot(name="dense", activation="gelu")
     no_dropout: tuple[str | None, float | None] = (None, None)
@@ -974,7 +962,7 @@ def _eurobert() -> Family:
             **with_defaults(_LLAMA_KEYS, max_position_embeddings=8192, layer_norm_eps=1e-5),
             "pooled": ("classifier_pooling", "late"),
         },
-        flattened=_eurobert_flattened,
+        aliases={"clf_pooling": "classifier_pooling"},
         names={"pooled": {"late": "late", "mean": "mean", "bos": "cls"}},
         constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
         must={"tie_word_embeddings": (False,)},
