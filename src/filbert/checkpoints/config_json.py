@@ -434,7 +434,8 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
         return named[0]
     if owners:
         return owners[0]
-    # Without a prefix, a few families have the same names.
+    # Without a prefix, a few families have the same names. Those that count positions from the
+    # padding id have one token type.
     bare = [
         family
         for family in FAMILIES.values()
@@ -445,26 +446,18 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
         )
         and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
     ]
-    distinct = {family.prefix: family for family in reversed(bare)}
-    if len(distinct) > 1:
-        # A projection of the tables is a tensor of its own. Families that count positions from the
-        # padding id have one token type.
-        projects = [f for f in distinct.values() if _has_projection(names, f)]
-        plain = [f for f in distinct.values() if "embedding_size" not in f.keys]
-        offset = raw.get("type_vocab_size") == 1
-        plain = [f for f in plain if f.offset_by_pad == offset]
-        distinct = {f.prefix: f for f in (projects or plain)}
-    if len(distinct) == 1:
-        return next(iter(distinct.values()))
+    fitting = [
+        family
+        for family in bare
+        if family.offset_by_pad == (raw.get("type_vocab_size") == 1)
+        and ("embedding_size" in family.keys) == ("embedding_size" in raw)
+    ]
+    if bare:
+        return (fitting or bare)[0]
     raise FormatError(
         f"{path} names no model_type, and the tensors do not identify one. "
         f'Add "model_type": "..." to it, one of {", ".join(FAMILIES)}.'
     )
-
-
-def _has_projection(names: Collection[str], family: Family) -> bool:
-    module = family.embeddings.get("project")
-    return module is not None and f"{module}.weight".removeprefix(family.prefix) in names
 
 
 def _modules(head: HeadLayout, family: Family) -> set[str]:
