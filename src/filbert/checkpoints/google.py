@@ -377,17 +377,7 @@ _MEANING = {
 }
 # Hugging Face's names, which have one meaning each. Google's code refuses them.
 _FORMS = {"gelu": "gelu_python", "gelu_tanh": "gelu_new"}
-_KEYS = (
-    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
-    "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
-    "num_hidden_layers", "type_vocab_size", "vocab_size",
-)  # fmt: skip
-# Further keys by family, and those whose value is fixed.
-_FURTHER_KEYS: dict[str, tuple[str, ...]] = {
-    "bert": (),
-    "electra": ("embedding_size",),
-    "albert": ("embedding_size", "num_hidden_groups", "inner_group_num"),
-}
+# Keys of ALBERT whose value is fixed.
 _FIXED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
 # Attention heads of all of Google's published models have this width.
 _HEAD_SIZE = 64
@@ -574,10 +564,10 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
 def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     """Write the configuration; refuse values that reading it would not give back."""
     config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
-    values: dict[str, Any] = {"embedding_size": config.hidden_size}
-    values |= config_values(config, FAMILIES[family], kind)
-    raw = {key: values[key] for key in (*_KEYS, *_FURTHER_KEYS[family])}
-    raw |= _FIXED if family == "albert" else {}
+    values = config_values(config, FAMILIES[family], kind)
+    keys = [key for key, _ in FAMILIES[family].keys.values() if key != "layer_norm_eps"]
+    raw = {key: values[key] for key in keys}
+    raw |= {**_FIXED, "inner_group_num": 1} if family == "albert" else {}
     activation = config.feed_forward.activation
     if activation in _FORMS:
         raw["hidden_act"] = "gelu" if activation == _MEANING[family][0] else _FORMS[activation]
