@@ -749,5 +749,4 @@ def push(model: PathLike, repo: str, *, private: bool = False) -> str:
     """Upload a model folder to the Hugging Face Hub and return its address."""
     from filbert.checkpoints import upload
 
-    upload.check_repo(repo)
     return upload.push(Path(model).expanduser(), repo, private=private)

@@ -275,9 +275,9 @@ def push(
     """
     from filbert.checkpoints import upload
 
-    upload.check_repo(repo)
     folder = Path(model).expanduser()
     if dry_run:
+        upload.check_repo(repo)
         _print_files(upload.files_to_push(folder))
         print(f"dry run: nothing was sent to {repo}")
         return
