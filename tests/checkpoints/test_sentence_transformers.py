@@ -34,7 +34,7 @@ def put(folder: Path, modules: object, pooling: object = None) -> Path:
 def test_pooling_and_normalising_are_read(tmp_path):
     normalize = {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
     put(tmp_path, [TRANSFORMER, POOLING, normalize], {"pooling_mode_cls_token": True})
-    assert read_sentence_vectors(tmp_path) == SentenceVectors("cls", True, similarity=None)
+    assert read_sentence_vectors(tmp_path, 8) == SentenceVectors("cls", True, similarity=None)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_pooling_and_normalising_are_read(tmp_path):
 )
 def test_a_list_of_modules_of_another_shape_is_refused(tmp_path, modules):
     with pytest.raises(FormatError, match=r"modules\.json") as caught:
-        read_sentence_vectors(put(tmp_path, modules))
+        read_sentence_vectors(put(tmp_path, modules), 8)
     assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("path", ["../other", "/etc", "a/../../b", "x" * 5000])
 def test_a_module_lies_inside_the_folder(tmp_path, path):
     with pytest.raises(FormatError) as caught:
-        read_sentence_vectors(put(tmp_path, [TRANSFORMER, {**POOLING, "path": path}]))
+        read_sentence_vectors(put(tmp_path, [TRANSFORMER, {**POOLING, "path": path}]), 8)
     assert ("path" in str(caught.value)) or "File name too long" in str(caught.value)
     assert len(str(caught.value)) < 500 and "missing" not in str(caught.value)
 
@@ -86,7 +86,7 @@ def test_what_is_written_is_read_again(tmp_path, pooling, normalize):
 
 def test_several_poolings_are_joined_in_the_order_of_sentence_transformers(tmp_path):
     on = {f"pooling_mode_{name}": True for name in ("mean_tokens", "cls_token", "max_tokens")}
-    vectors = read_sentence_vectors(put(tmp_path, [TRANSFORMER, POOLING], on))
+    vectors = read_sentence_vectors(put(tmp_path, [TRANSFORMER, POOLING], on), 8)
     assert (vectors.pooling, vectors.dimension(32)) == ("cls+max+mean", 96)
 
 
@@ -137,7 +137,7 @@ NORMALIZE = {"idx": 1, "path": "2_Normalize", "type": "sentence_transformers.mod
 def test_modules_that_do_not_fit_together_are_refused(tmp_path, modules, reason):
     put(tmp_path, modules, {"pooling_mode": "mean"})
     with pytest.raises(FormatError, match=reason):
-        read_sentence_vectors(tmp_path)
+        read_sentence_vectors(tmp_path, 8)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_module_that_is_not_read_is_refused_with_the_nearest_that_is(
 ):
     put(tmp_path, [{**TRANSFORMER, "type": f"sentence_transformers.models.{kind}"}, POOLING])
     with pytest.raises(FormatError, match=f"'{kind}' is not supported.*{why}.*{nearest}"):
-        read_sentence_vectors(tmp_path)
+        read_sentence_vectors(tmp_path, 8)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_router_without_routes_by_task_is_refused(tmp_path, config):
     put(tmp_path, [{**TRANSFORMER, "type": "sentence_transformers.models.Router"}])
     (tmp_path / "router_config.json").write_text(json.dumps(config))
     with pytest.raises(FormatError, match="the Router cannot be read"):
-        read_sentence_vectors(tmp_path)
+        read_sentence_vectors(tmp_path, 8)
 
 
 def test_a_quantised_table_of_word_vectors_is_refused_with_the_way_out(tmp_path):
@@ -198,10 +198,10 @@ def test_a_longest_length_is_read_and_one_that_is_none_is_none(tmp_path, length,
     put(tmp_path, [TRANSFORMER])
     path = tmp_path / "sentence_roberta_config.json"
     path.write_text(json.dumps({"max_seq_length": length}))
-    assert read_sentence_vectors(tmp_path).max_length == found
+    assert read_sentence_vectors(tmp_path, 8).max_length == found
     path.write_text(json.dumps({"max_seq_length": "long"}))
     with pytest.raises(FormatError, match="max_seq_length is 'long'"):
-        read_sentence_vectors(tmp_path)
+        read_sentence_vectors(tmp_path, 8)
 
 
 def test_the_encoder_of_an_old_folder_lies_below_it(tmp_path):

@@ -139,7 +139,7 @@ def test_what_is_no_plain_file_is_not_opened(tmp_path, monkeypatch, refused):
         return whole(path)
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    refused(lambda: read_sentence_vectors(tmp_path), "no plain file")
+    refused(lambda: read_sentence_vectors(tmp_path, 8), "no plain file")
 
 
 def test_a_safetensors_header_beyond_all_measure_is_not_parsed(model, monkeypatch, refused):

@@ -246,9 +246,7 @@ def opened(place: Path | ModelFolder) -> ModelFolder:
 
 
 @unreadable_as(FormatError)
-def read_sentence_vectors(
-    place: Path | ModelFolder, hidden_size: int | None = None
-) -> SentenceVectors:
+def read_sentence_vectors(place: Path | ModelFolder, hidden_size: int) -> SentenceVectors:
     """Read how sentence vectors are computed; mean pooling without a modules.json.
 
     Raises:
@@ -274,17 +272,16 @@ def read_sentence_vectors(
             if not at_tokens:
                 raise FormatError(f"{path}: there are no vectors of tokens left to pool.")
             values |= _pooling(path)
-            at_tokens, count = False, len(values["pooling"].split("+"))
-            width = None if width is None else width * count
+            at_tokens, width = False, width * len(values["pooling"].split("+"))
             continue
         if is_scored:
             raise FormatError(f"{path}: a module after the scores of a reranker.")
         step, is_scored = _vector_module(kind, path, at_tokens=at_tokens, width=width)
         steps[at_tokens].append(step)
-        width = None if width is None else step.width(width)
+        width = step.width(width)
     if is_scored or "scores" in values:
         values.setdefault("scores", "Sigmoid")
-        if values.get("default_prompt") or (is_scored and (steps[True] or width not in (None, 1))):
+        if values.get("default_prompt") or (is_scored and (steps[True] or width != 1)):
             raise FormatError(f"{folder}: only rerankers with one score and no prompt can be read.")
     if normalize := bool(steps[False]) and steps[False][-1].kind == "Normalize":
         steps[False].pop()
@@ -473,9 +470,9 @@ def _pooling(path: Path) -> dict[str, Any]:
 
 
 def _vector_module(
-    kind: str, path: Path, *, at_tokens: bool, width: int | None
+    kind: str, path: Path, *, at_tokens: bool, width: int
 ) -> tuple[VectorModule, bool]:
-    """Read a module over vectors of a width (None if unknown), and whether it gives scores.
+    """Read a module over vectors of a width, and whether it gives scores.
 
     Args:
         kind: One of `_STEPS` except "Pooling".
@@ -510,7 +507,7 @@ def _vector_module(
             f"{path.parent}: config.json says a {kind} of {short(sizes[1])} to {short(sizes[0])}, "
             f"but its weights are {listed or 'none'}."
         )
-    if width not in (None, sizes[1]):
+    if width != sizes[1]:
         raise FormatError(
             f"{path.parent}: a {kind} over vectors of {sizes[1]}, but those before it have {width}."
         )
