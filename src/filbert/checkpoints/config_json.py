@@ -54,6 +54,11 @@ _ALIASES = {
     ("t5", "feed_forward_proj", "gated-gelu"): "t5_gated",
 }
 
+# The families that are recognised by their tensors; config.json has to name the others.
+RECOGNISED = (
+    "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "albert", "electra", "modernbert",
+)  # fmt: skip
+
 # Suffixes of transformers' classes whose head predicts the next token.
 _NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -392,7 +397,7 @@ def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: li
             f"those of {family.model_type}."
         )
         return family
-    owners = _by_prefix(names)
+    owners = _with_tensors(names)
     if owners and not _owns(names, family):
         raise FormatError(
             f"{path} says model_type {short(family.model_type)}, but the tensors are "
@@ -410,15 +415,20 @@ def _named(raw: dict[str, Any]) -> list[Family]:
     return sorted(fitting, key=lambda family: -len(family.class_prefix))[:1]
 
 
-def _by_prefix(names: Collection[str]) -> list[Family]:
-    """Return the families whose prefixed names occur; dialects share theirs."""
-    return [
-        family
-        for family in FAMILIES.values()
-        if not family.by_name_only
-        and f"{family.embeddings['word']}.weight" in names
-        and any(name.startswith(family.layer.format(0)) for name in names)
-    ]
+def _with_tensors(names: Collection[str], *, bare: bool = False) -> list[Family]:
+    """Return the families of which a word table and layer occur; dialects share their names.
+
+    Args:
+        bare: Look for names without the family's prefix.
+    """
+    found = []
+    for family in map(FAMILIES.__getitem__, RECOGNISED):
+        prefix = family.prefix if bare else ""
+        table = f"{family.embeddings['word']}.weight".removeprefix(prefix)
+        layer = family.layer.format(0).removeprefix(prefix)
+        if table in names and any(name.startswith(layer) for name in names):
+            found.append(family)
+    return found
 
 
 def _owns(names: Collection[str], family: Family) -> bool:
@@ -428,32 +438,20 @@ def _owns(names: Collection[str], family: Family) -> bool:
 
 
 def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family:
-    owners = _by_prefix(names)
-    named = _named(raw)
+    owners, named = _with_tensors(names), _named(raw)
     if named and (_owns(names, named[0]) or named[0].prefix in {f.prefix for f in owners}):
         return named[0]
-    if owners:
-        return owners[0]
     # Without a prefix, a few families have the same names. Those that count positions from the
     # padding id have one token type.
-    bare = [
-        family
-        for family in FAMILIES.values()
-        if not family.by_name_only
-        and _owns(names, family)
-        and any(
-            name.startswith(family.layer.format(0).removeprefix(family.prefix)) for name in names
-        )
-        and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
-    ]
+    bare = _with_tensors(names, bare=True)
     fitting = [
         family
         for family in bare
         if family.offset_by_pad == (raw.get("type_vocab_size") == 1)
         and ("embedding_size" in family.keys) == ("embedding_size" in raw)
     ]
-    if bare:
-        return (fitting or bare)[0]
+    if found := owners or fitting or bare:
+        return found[0]
     raise FormatError(
         f"{path} names no model_type, and the tensors do not identify one. "
         f'Add "model_type": "..." to it, one of {", ".join(FAMILIES)}.'

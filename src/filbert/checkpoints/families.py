@@ -134,7 +134,6 @@ class Family:
         offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
-        by_name_only: Is not recognised by its tensors: config.json has to name it.
     """
 
     model_type: str
@@ -164,7 +163,6 @@ class Family:
     causal_key: str | None = None
     offset_by_pad: bool = False
     always_projects: bool = False
-    by_name_only: bool = False
 
     @property
     def always_causal(self) -> bool:
@@ -769,7 +767,6 @@ def _nomic_bert() -> Family:
         names={"hidden_act": {"silu": "silu", "swiglu": "silu"}},
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
         must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
-        by_name_only=True,
         heads={
             None: head_layout("Model"),
             "masked_lm": head_layout(
@@ -834,7 +831,6 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
             "pack_qkv": (True,),
             "logn_attention_scale": (False,),
         },
-        by_name_only=True,
         heads={
             None: head_layout("Model"),
             "masked_lm": head_layout(
@@ -876,7 +872,6 @@ def _jina_v3() -> Family:
         must={**_ROTARY_MUST, **_UNSCALED},
         causal_key=None,
         offset_by_pad=False,
-        by_name_only=True,
         heads={kind: head for kind, head in roberta.heads.items() if kind != "choices"},
     )
 
@@ -940,7 +935,6 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
         "flattened": _with_theta,
         "constants": _RMS,
         "heads": _SCORE_HEADS,
-        "by_name_only": True,
     }
     must: dict[str, tuple[Any, ...]] = {
         "quantization_config": (None,),
@@ -1105,7 +1099,6 @@ def _neobert() -> Family:
             "lm_tied": False,
         },
         must={"rms_norm": (True,), "rope": (True,), "ngpt": (False,)},
-        by_name_only=True,
         heads={
             None: head_layout("", dropout=dropout),
             "masked_lm": head_layout("LMHead", {"head.scores": "decoder"}, dropout=dropout),
@@ -1160,7 +1153,6 @@ def _gpt2() -> Family:
             "scale_attn_by_inverse_layer_idx": (False,),
             "add_cross_attention": (False, None),
         },
-        by_name_only=True,
         heads=heads,
     )
 
@@ -1193,7 +1185,6 @@ def _mpnet() -> Family:
         ),
         must={**MUST, **buckets},
         written={key: value for key, (value,) in buckets.items()},
-        by_name_only=True,
         heads={
             None: head_layout("Model", pooler=optional, dropout=(None, None)),
             "masked_lm": head_layout(
@@ -1266,7 +1257,6 @@ def _deberta_v2() -> Family:
         constants={"position_kind": "disentangled"},
         must={**MUST, "embedding_size": (None,)},
         written={key: value[0] for key, value in _DEBERTA_VALUES.items()},
-        by_name_only=True,
         heads={
             None: head_layout("Model", dropout=plain),
             "masked_lm": head_layout(
@@ -1336,7 +1326,6 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         },
         must={"quantization_config": (None,), "is_decoder": (False, None)},
         written={"model_type": own_type},
-        by_name_only=True,
         heads={
             None: HeadLayout(suffix="EncoderModel", **common),
             "tokens": HeadLayout(
@@ -1394,7 +1383,6 @@ def _xlnet() -> Family:
             pooled="last",
         ),
         must={"attn_type": ("bi",), "bi_data": (False,), "clamp_len": (-1, 0)},
-        by_name_only=True,
         heads={
             None: head_layout("Model", dropout=plain),
             "sequence": HeadLayout(suffix="ForSequenceClassification", **last),
@@ -1440,7 +1428,6 @@ def _jina_v2() -> Family:
             "auto_map": code,
         },
         causal_key=None,
-        by_name_only=True,
         heads={
             **{k: bert.heads[k] for k in (None, "sequence", "tokens", "spans", "choices")},
             "masked_lm": lm,
@@ -1472,7 +1459,6 @@ def _static() -> Family:
             # No text is cut.
             **dict(position_kind="alibi", max_position_embeddings=2**20, embedding_norm=False),
         ),
-        by_name_only=True,
         heads={None: head_layout("Embedding")},
     )
 
