@@ -73,11 +73,10 @@ def find_model(name: str, *, tokenizer_only: bool = False) -> Path:
         return local
     hub_id, at, asked = name.partition("@")
     revision = asked if at else None
-    built_in = _find_built_in(hub_id)
-    if built_in is not None:
+    if hub_id in _BUILT_IN:
         if revision is not None:
             raise ConfigError(f"{hub_id} has no revisions; name it without @{revision}.")
-        return built_in
+        return Path(__file__).parents[1] / "samples" / _BUILT_IN[hub_id]
     if _FILE.fullmatch(name):
         raise InputError(f"{name!r}: no such file or checkpoint. Check the path.")
     if name.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(hub_id):
@@ -267,16 +266,3 @@ def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(map(printable, names[:8])) + (", ..." if len(names) > 8 else "")
-
-
-# Built-in models.
-
-
-def _find_built_in(name: str) -> Path | None:
-    """Return the folder of a built-in model, or None if the name is no such model's."""
-    if name not in _BUILT_IN:
-        return None
-    folder = Path(__file__).parents[1] / "samples" / _BUILT_IN[name]
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{name} is not in this installation. Install filbert again.")
-    return folder
