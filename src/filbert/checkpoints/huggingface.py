@@ -417,7 +417,7 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
     weights = open_weights(folder)
     if adapter is not None:
         task = _number_of_task(raw, adapter, config_path)
-        weights.merge_adapters(task, alpha=float(raw.get("lora_alpha", 1)))
+        weights.adapter = (task, float(raw.get("lora_alpha", 1)))
     checkpoint = read_weights(
         raw, weights, paths=(config_path, weight_files(folder)[0]), filbert=filbert, adapter=adapter
     )

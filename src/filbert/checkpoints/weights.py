@@ -55,13 +55,15 @@ class Weights:
 
     Attributes:
         dtypes: safetensors' name of the dtype, by tensor name.
+        adapter: Number of a task whose low-rank adapters are added to the weights that have one,
+            and numerator of the product's factor; the rank is the denominator.
     """
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
+    adapter: tuple[int, float] | None = None
     _readers: dict[Path, Reader] = field(default_factory=dict)
-    _adapter: tuple[int, float] | None = None
 
     def read(self, name: str) -> Tensor:
         """Read one tensor, on the CPU, in its file's dtype.
@@ -76,8 +78,8 @@ class Weights:
                 f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
             )
         tensor = self._readers[path](name).contiguous()
-        if self._adapter is not None and name.endswith(_ADAPTED):
-            tensor = self._with_adapter(name, tensor, *self._adapter)
+        if self.adapter is not None and name.endswith(_ADAPTED):
+            tensor = self._with_adapter(name, tensor, *self.adapter)
         # NaN propagates to minimum and maximum, so one pass finds every value that is not finite.
         if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
             raise FormatError(
@@ -85,14 +87,6 @@ class Weights:
                 "The file is damaged, or it was saved by a run that had diverged."
             )
         return tensor
-
-    def merge_adapters(self, task: int, *, alpha: float) -> None:
-        """Add the low-rank adapters of a task to the weights that have one, when they are read.
-
-        Args:
-            alpha: Numerator of the factor of the product; the rank is the denominator.
-        """
-        self._adapter = (task, alpha)
 
     def _with_adapter(self, name: str, tensor: Tensor, task: int, alpha: float) -> Tensor:
         """Return weight + alpha / rank * B A of a task, float32.
