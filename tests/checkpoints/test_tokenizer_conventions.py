@@ -65,13 +65,12 @@ def test_pieces_get_the_ids_of_the_family(tmp_path, model_type, entries):
     with pytest.raises(FormatError, match="the ids of its pieces are not recorded"):
         read_tokenizer(tmp_path)
     state(tmp_path, model_type=model_type)
-    for place in (tmp_path, tmp_path / "sentencepiece.bpe.model"):
-        tokenizer = read_tokenizer(place)
-        assert tokenizer.tokens(range(tokenizer.vocab_size)) == entries
-        single, pair = tokenizer.encode(["the film", ("the", "film x")])
-        assert tokenizer.tokens(single.input_ids) == ["<s>", "▁the", "▁film", "</s>"]
-        assert tokenizer.tokens(pair.input_ids)[2:5] == ["</s>", "</s>", "▁film"]
-        assert not pair.token_type_ids.any() and tokenizer.unk_id in pair.input_ids
+    tokenizer = read_tokenizer(tmp_path)
+    assert tokenizer.tokens(range(tokenizer.vocab_size)) == entries
+    single, pair = tokenizer.encode(["the film", ("the", "film x")])
+    assert tokenizer.tokens(single.input_ids) == ["<s>", "▁the", "▁film", "</s>"]
+    assert tokenizer.tokens(pair.input_ids)[2:5] == ["</s>", "</s>", "▁film"]
+    assert not pair.token_type_ids.any() and tokenizer.unk_id in pair.input_ids
 
 
 def test_a_class_that_does_more_than_its_files_say_is_refused(tmp_path, vocab):

@@ -39,7 +39,7 @@ from filbert.checkpoints.families import (
     FAMILIES,
     GOOGLE_CONFIGS,
 )
-from filbert.checkpoints.huggingface import read_tokenizer
+from filbert.checkpoints.huggingface import convention_of
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, sha256_of
@@ -508,7 +508,7 @@ def read_google_tokenizer(folder: Path) -> Tokenizer:
             "(*.model). Google's archives hold it next to the checkpoint."
         )
     family = "albert" if paths[0].suffix == ".model" else "bert"
-    return read_tokenizer(paths[0], model_type=family, as_google=True)
+    return Tokenizer.load(paths[0], as_google=True, convention=convention_of(folder, family))
 
 
 # Writing.

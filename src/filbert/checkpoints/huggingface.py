@@ -702,20 +702,13 @@ def convention_of(
     return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""))
 
 
-def read_tokenizer(
-    folder: Path,
-    *,
-    model_type: str | None = None,
-    as_google: bool = False,
-    config: Mapping[str, Any] | None = None,
-) -> Tokenizer:
-    """Read the tokenizer in a folder, or in one of its files, by the conventions of its family.
+def read_tokenizer(folder: Path, *, config: Mapping[str, Any] | None = None) -> Tokenizer:
+    """Read the tokenizer in a folder by the conventions of its family.
 
     Raises:
         FormatError: There is none in a known layout, or a file is damaged.
     """
-    convention = convention_of(folder.parent if folder.is_file() else folder, model_type, config)
-    return Tokenizer.load(folder, as_google=as_google, convention=convention)
+    return Tokenizer.load(folder, convention=convention_of(folder, config=config))
 
 
 def write_tokenizer(
