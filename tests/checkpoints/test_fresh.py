@@ -124,7 +124,6 @@ def test_the_usual_padding_id_and_positions_stand_in(family, pad, rows, tmp_path
     [
         ("bart", "masked_lm", {}, "family 'bart'"),
         ("camembert", "masked_lm", {}, "choose bert"),
-        ("bert", "tokens", {}, "head 'tokens' is not one of"),
         ("bert", "discriminator", {}, "no 'discriminator' head"),
         ("roberta", "pretraining", {}, "no 'pretraining' head"),
         ("bert", "masked_lm", {"hidden_size": 100}, "Give num_attention_heads"),

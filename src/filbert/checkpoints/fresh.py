@@ -10,7 +10,7 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_layers, with_new_head
 from filbert.checkpoints.config_json import check_head, config_values, default_settings
-from filbert.checkpoints.families import FAMILIES, Family
+from filbert.checkpoints.families import FAMILIES
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import initialize
@@ -24,7 +24,6 @@ _PARTS = {
     "pretraining": {"masked_lm": "head.masked_lm.", "pair": "head.pair."},
     "discriminator": {"discriminator": "head."},
 }
-PRETRAINING_HEADS = ("masked_lm", "pretraining", "discriminator")
 
 # Every published model of these families, base, large or small, has heads of this width.
 _HEAD_SIZE = 64
@@ -78,7 +77,7 @@ def fresh_config(
             f"No new model of the family {family!r} can be made; choose {', '.join(_OWN)}."
         )
     table = FAMILIES[family]
-    _check_pretraining(head, table)
+    check_head(table, head)
     if family == "mpnet" and pad_id not in (None, _PAD_ID[family]):
         raise ConfigError(
             f"The tokenizer's padding id is {pad_id}, and MPNet's is always {_PAD_ID[family]}. "
@@ -114,12 +113,6 @@ def fresh_config(
     )
     config_values(config, table, head)  # refuses what config.json cannot express
     return config
-
-
-def _check_pretraining(head: str, family: Family) -> None:
-    if head not in PRETRAINING_HEADS:
-        raise ConfigError(f"head {head!r} is not one of {', '.join(PRETRAINING_HEADS)}.")
-    check_head(family, head)
 
 
 def fresh_checkpoint(
@@ -187,9 +180,9 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
         head: masked_lm, pretraining or discriminator.
 
     Raises:
-        ConfigError: No such objective, or the family has no such head.
+        ConfigError: The family has no such head.
     """
-    _check_pretraining(head, FAMILIES[checkpoint.family])
+    check_head(FAMILIES[checkpoint.family], head)
     if checkpoint.head == head:
         return checkpoint
     drawn = with_new_head(checkpoint, head)
