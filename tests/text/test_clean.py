@@ -230,8 +230,8 @@ def test_a_cleaning_is_spelt_as_it_is_read_and_kept_step_by_step(given_, spelt):
     cleaning = Cleaning.parse(given_)
     assert str(cleaning) == spelt
     assert Cleaning.parse(spelt) == cleaning
-    assert Cleaning.parse(json.loads(json.dumps(cleaning.names))) == cleaning
-    assert "study" not in cleaning.names
+    assert Cleaning.parse(json.loads(json.dumps(cleaning.steps))) == cleaning
+    assert "study" not in cleaning.steps
 
 
 @pytest.mark.parametrize(

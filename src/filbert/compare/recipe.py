@@ -321,7 +321,7 @@ class Contestant:
     def steps(self) -> list[str]:
         """Names of the steps of its cleaning."""
         cleaning = Cleaning.parse(self.cleaning)
-        return [] if cleaning is None else cleaning.names
+        return [] if cleaning is None else list(cleaning.steps)
 
 
 @dataclass(frozen=True)

@@ -377,7 +377,7 @@ def task_to_dict(task: Task) -> dict[str, Any]:
     """Return the name of a task and its fields, for JSON."""
     content = {"name": task.spec.name, **asdict(task)}  # type: ignore[call-overload]
     clean = task.spec.clean
-    return content | ({"clean": clean and clean.names} if "clean" in content else {})
+    return content | ({"clean": clean and list(clean.steps)} if "clean" in content else {})
 
 
 def task_from_dict(kind: type[Task], content: Mapping[str, Any]) -> Task:

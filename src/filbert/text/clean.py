@@ -276,11 +276,6 @@ class Cleaning:
         steps = list(STEPS) if STUDY in named else []
         return cls((*steps, *(name for name in named if name != STUDY)))
 
-    @property
-    def names(self) -> list[str]:
-        """The steps in their order; `parse` reads them."""
-        return list(self.steps)
-
     def __str__(self) -> str:
         """Return the shortest form that `parse` reads: "study", or names between commas."""
         return STUDY if self.steps == tuple(STEPS) else ",".join(self.steps)
