@@ -48,9 +48,7 @@ _REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}")
 # A TensorFlow checkpoint also has a file with its graph, which is not needed.
 _PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Names of files, which are never Hub ids.
-_FILE = re.compile(
-    r".*(\.ckpt|\.ckpt-\w+|\.index|\.meta|\.data-\d{5}-of-\d{5}|\.zip|\.tar|\.tar\.gz|\.tgz)"
-)
+_FILE = re.compile(r".*\.(ckpt(-\w+)?|index|meta|data-\d{5}-of-\d{5}|zip|tar|tar\.gz|tgz)")
 
 
 def find_model(name: str, *, tokenizer_only: bool = False) -> Path:
