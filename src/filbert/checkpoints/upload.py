@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.checkpoints.families import PICKLES, SAFETENSORS
-from filbert.checkpoints.hub import (
-    explained,
-    hub_failures,
-    is_published,
-    module_weights,
-)
+from filbert.checkpoints.hub import explained, hub_failures, is_published, module_weights
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.checkpoints.weights import weight_files
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
