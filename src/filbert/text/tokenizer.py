@@ -277,11 +277,7 @@ class Tokenizer:
 
     @classmethod
     def load(
-        cls,
-        folder: str | Path,
-        *,
-        as_google: bool = False,
-        convention: Convention | None = None,
+        cls, folder: str | Path, *, as_google: bool = False, convention: Convention | None = None
     ) -> Tokenizer:
         """Read the tokenizer of a folder; see `read_vocabulary` for layouts and defaults.
 
@@ -384,19 +380,14 @@ class Tokenizer:
         self._check_max_length([""], max_length)
         self.tokens(ids)
         before, after = self._single.specials
-        inner = list(ids)
-        if (tuple(inner[: len(before)]), tuple(inner[len(inner) - len(after) :])) == (
-            before,
-            after,
-        ):
-            inner = inner[len(before) : len(inner) - len(after)]
+        inner, end = tuple(ids), len(ids) - len(after)
+        if inner[: len(before)] == before and inner[end:] == after:
+            inner = inner[len(before) : end]
         total = len(inner) + self._single.size
         if not total:
             raise InputError("A list of token ids is empty; give at least one.")
-        length = (
-            len(inner) if max_length is None else min(len(inner), max_length - self._single.size)
-        )
-        part = (Part.of_ids(inner), 0, length)
+        length = total if max_length is None else min(total, max_length)
+        part = (Part.of_ids(list(inner)), 0, length - self._single.size)
         return join(self._single, [part], num_tokens=total, with_offsets=False)
 
     def windows(
@@ -507,10 +498,7 @@ class Tokenizer:
         for chunk in chunked(texts, characters_in, size=CHUNK_CHARACTERS):
             flat: list[str] = []
             for text in chunk:
-                if isinstance(text, str):
-                    flat.append(text)
-                else:
-                    flat += text
+                flat += [text] if isinstance(text, str) else text
             encoded = iter(tokenised(self.backend, flat, with_offsets=with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
