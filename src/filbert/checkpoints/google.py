@@ -33,14 +33,10 @@ from filbert.checkpoints.config_json import (
     label_names,
     problem_type,
 )
-from filbert.checkpoints.families import (
-    BUNDLE_CONFIG,
-    BUNDLE_VOCABULARY,
-    FAMILIES,
-    GOOGLE_CONFIGS,
-)
+from filbert.checkpoints.families import BUNDLE_CONFIG, BUNDLE_VOCABULARY, FAMILIES, GOOGLE_CONFIGS
 from filbert.checkpoints.huggingface import convention_of
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
+from filbert.checkpoints.weights import check_finite
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, sha256_of
 from filbert.model.config import EncoderConfig
@@ -344,13 +340,9 @@ def _read_tensor(bundle: TensorBundle, keys: tuple[str, ...]) -> Tensor:
     parts = [bundle.read(key).T if _is_transposed(key) else bundle.read(key) for key in keys]
     # A copy in any case: the bundle's arrays are read-only views of its files.
     whole = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
-    # NaN propagates to minimum and maximum, so these find every value that is not finite.
-    if whole.size and not (np.isfinite(whole.min()) and np.isfinite(whole.max())):
-        raise FormatError(
-            f"{bundle.files[keys[0]]}: {printable(keys[0], 120)} holds values that are not finite "
-            "(NaN or infinity). The run that saved it had diverged."
-        )
-    return torch.from_numpy(whole)
+    tensor = torch.from_numpy(whole)
+    check_finite(tensor, f"{bundle.files[keys[0]]}: {printable(keys[0], 120)}")
+    return tensor
 
 
 def _summary(left_out: Mapping[str, str]) -> list[str]:

@@ -80,12 +80,7 @@ class Weights:
         tensor = self._readers[path](name).contiguous()
         if self.adapter is not None and name.endswith(_ADAPTED):
             tensor = self._with_adapter(name, tensor, *self.adapter)
-        # NaN propagates to minimum and maximum, so one pass finds every value that is not finite.
-        if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
-            raise FormatError(
-                f"{path}: {printable(name)} holds values that are not finite (NaN or infinity). "
-                "The file is damaged, or it was saved by a run that had diverged."
-            )
+        check_finite(tensor, f"{path}: {printable(name)}")
         return tensor
 
     def _with_adapter(self, name: str, tensor: Tensor, task: int, alpha: float) -> Tensor:
@@ -121,6 +116,16 @@ class Weights:
                     f"{printable(name)} is both in {self.files[name]} and in {path.name}."
                 )
             self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
+
+
+def check_finite(tensor: Tensor, what: str) -> None:
+    """Raise a FormatError about `what` if a value is NaN or infinite."""
+    # NaN propagates to minimum and maximum, so one pass finds every value that is not finite.
+    if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
+        raise FormatError(
+            f"{what} holds values that are not finite (NaN or infinity). The file is damaged, or "
+            "it was saved by a run that had diverged."
+        )
 
 
 def _add_safetensors(weights: Weights, path: Path) -> None:
