@@ -13,10 +13,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from safetensors.torch import save_file
-
 from filbert.checkpoints.families import SENTENCE_FILES, STATIC
-from filbert.checkpoints.weights import open_weights
+from filbert.checkpoints.weights import open_weights, save_tensors
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import load_json, read_json
 from filbert.model.pooling import ACTIVATIONS, VectorModule
@@ -336,7 +334,7 @@ def write_sentence_vectors(
         content[f"{place}/config.json"] = dict(step.config)
         if step.tensors:
             tensors = {n: t.detach().cpu().contiguous() for n, t in step.tensors.items()}
-            save_file(tensors, folder / place / "model.safetensors", metadata={"format": "pt"})
+            save_tensors(tensors, folder / place / "model.safetensors")
     for name, value in content.items():
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         (folder / name).write_text(text, encoding="utf-8")
