@@ -245,11 +245,6 @@ def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
             f"Name one of them: {folder / prefixes[-1]}"
         )
     listed = _listed(files) or "nothing"
-    if has_google:
-        raise FormatError(
-            f"{name} has a configuration of Google's, but no checkpoint: no file ends in .index "
-            f"(found: {listed})."
-        )
     if (folder / "run.json").is_file() and (folder / "model" / "config.json").is_file():
         return folder / "model"
     configs = ("config.json", *GOOGLE_CONFIGS)
@@ -259,7 +254,8 @@ def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
         if any((folder / file / config).is_file() for config in configs)
     ]
     hint = f"Did you mean {near[0]}?" if near else "Name a model's folder."
-    raise FormatError(f"{name} is no model: no config.json (found: {listed}). {hint}")
+    missing = "file that ends in .index" if has_google else "config.json"
+    raise FormatError(f"{name} is no model: no {missing} (found: {listed}). {hint}")
 
 
 def _listed(names: list[str]) -> str:
