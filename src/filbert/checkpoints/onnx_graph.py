@@ -186,8 +186,9 @@ class _Padded:
         """Return the last hidden states, (B, L, H)."""
         config, graph = self.config, self.graph
         hidden = self._embeddings()
-        seen = {local: self._biased(self._seen(local=local)) for local in self._kinds()}
-        turns = {local: self._turns(local=local) for local in self._kinds()}
+        kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
+        seen = {local: self._biased(self._seen(local=local)) for local in kinds}
+        turns = {local: self._turns(local=local) for local in kinds}
         for index in range(config.num_hidden_layers):
             local = config.is_local(index)
             hidden = self._layer(index, hidden, seen[local], turns[local])
@@ -197,9 +198,6 @@ class _Padded:
         """Make a value an output, of the shape (B, *shape)."""
         self.graph.op("Identity", value, name=name)
         self.shapes[name] = ("batch", *shape)
-
-    def _kinds(self) -> set[bool]:
-        return {self.config.is_local(i) for i in range(self.config.num_hidden_layers)}
 
     def _embeddings(self) -> Value:
         config, graph, op = self.config, self.graph, self.graph.op
