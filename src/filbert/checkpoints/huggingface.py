@@ -407,11 +407,7 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
     config_path = folder / "config.json"
     raw = place.config
     if raw is None:
-        found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
-        raise FormatError(
-            f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'}). "
-            "Name the folder that holds one."
-        )
+        raise FormatError(f"{folder} is no model: no config.json. Name the folder that holds one.")
     filbert = stored_record(folder)
     named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
