@@ -47,7 +47,7 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
         counts: Of its entries, from `count_entries`.
     """
     content = json.loads(tokenizer.backend.to_str())
-    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, counts)
+    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, counts)
     wanted.update(np.flatnonzero(counts).tolist())
     parts = _parts(content) if tokenizer.kind == "bytebpe" else {}
     kept, waiting = set[int](), [*wanted]
@@ -133,14 +133,9 @@ def _required(tokenizer: Tokenizer, content: dict[str, Any]) -> Iterator[int]:
         yield scores.index(min(scores))
 
 
-def _letters(tokenizer: Tokenizer, content: dict[str, Any], counts: np.ndarray) -> set[int]:
+def _letters(tokenizer: Tokenizer, counts: np.ndarray) -> set[int]:
     """Return the entries of one letter, for the letters of the text."""
-    vocab = content["model"]["vocab"]
-    ids: dict[str, int] = (
-        {piece: number for number, (piece, _) in enumerate(vocab)}
-        if isinstance(vocab, list)
-        else vocab
-    )
+    ids: dict[str, int] = tokenizer.backend.get_vocab(with_added_tokens=False)
     if tokenizer.kind == "bytebpe":
         return {number for text, number in ids.items() if len(text) == 1}
     if tokenizer.kind == "symbols":

@@ -82,8 +82,7 @@ def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """
     content = _content(vocabulary)
     files = _WRITERS[vocabulary.kind](vocabulary, content)
-    entries = content["model"]["vocab"]
-    known = {piece for piece, _ in entries} if isinstance(entries, list) else set(entries)
+    known = vocabulary.backend.get_vocab(with_added_tokens=False)
     added = {token["content"]: token["id"] for token in content["added_tokens"]}
     beyond = {name: number for name, number in added.items() if name not in known}
     if beyond and vocabulary.kind != "wordpiece":

@@ -475,9 +475,7 @@ _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
     ("tokenizer.json", ".json", _read_tokenizer_json),
     ("vocab.txt", ".txt", _read_wordpiece),
     ("vocab.json", "vocab.json", _read_bytebpe),
-    ("spiece.model", ".model", _read_unigram),
-    ("sentencepiece.bpe.model", ".model", _read_unigram),
-    ("spm.model", ".model", _read_unigram),
+    *((name, ".model", _read_unigram) for name in SPIECE_NAMES),
 )
 
 
