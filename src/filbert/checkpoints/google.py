@@ -204,7 +204,7 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
 
 def _plan(bundle: TensorBundle) -> _Plan:
     """Match a checkpoint's variables with its configuration; no tensor is read."""
-    index = Path(f"{bundle.prefix}.index")
+    index = bundle.index
     notes: list[str] = []
     family, keys, left_out = _usual_names(bundle.shapes, index, notes)
     shapes = {name: bundle.shapes[key] for name, key in keys.items()}
@@ -302,7 +302,7 @@ def _match(
     plan: _Plan, bundle: TensorBundle, keys: Mapping[str, str], root: str, path: Path
 ) -> None:
     """Fill in `sources` and `left_out`, and refuse what does not fit."""
-    config, kind, index = plan.config, plan.kind, Path(f"{bundle.prefix}.index")
+    config, kind, index = plan.config, plan.kind, bundle.index
     num_labels = bundle.shapes[keys["output_bias"]][0] if kind in LABELLED else None
     expected: dict[str, tuple[int, ...]] = {}
     for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():

@@ -65,11 +65,6 @@ _NOT_IN_NUMPY = ("string", "bfloat16")
 _NUMBERS = {name: number for number, name in _DTYPES.items() if name not in _NOT_IN_NUMPY}
 
 
-def index_file(prefix: Path) -> Path:
-    """Return the path of the index of the checkpoint `prefix`."""
-    return prefix.with_name(f"{prefix.name}.index")
-
-
 def data_file(prefix: Path, shard: int = 0, num_shards: int = 1) -> Path:
     """Return the path of one data file of the checkpoint `prefix`."""
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{num_shards:05d}")
@@ -98,7 +93,7 @@ class _Entry:
 class TensorBundle:
     """A checkpoint with a checked index; tensors are read on demand."""
 
-    prefix: Path
+    index: Path
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     files: dict[str, Path]
@@ -113,7 +108,7 @@ class TensorBundle:
         Raises:
             FormatError: A file is missing, damaged, truncated or inconsistent with the index.
         """
-        index = index_file(prefix)
+        index = Path(f"{prefix}.index")
         table = read_table(index)
         try:
             num_shards = _decode_header(table.pop(b"", b""))
@@ -127,7 +122,7 @@ class TensorBundle:
         }
         _check_files(index, entries, files)
         return cls(
-            prefix=prefix,
+            index=index,
             shapes={name: entry.shape for name, entry in entries.items()},
             dtypes={name: entry.dtype for name, entry in entries.items()},
             files=files,
@@ -186,7 +181,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
             entry = _Entry(array.dtype.name, array.shape, 0, offset, len(raw), crc)
             entries.append((name.encode(), _encode_entry(entry)))
             offset += len(raw)
-    index_file(prefix).write_bytes(write_table(entries))
+    Path(f"{prefix}.index").write_bytes(write_table(entries))
 
 
 # The entries of the index.
