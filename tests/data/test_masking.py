@@ -18,7 +18,6 @@ from filbert.data.masking import (
     TokenRows,
     choose_ngrams,
     choose_spans,
-    choose_words,
     mask,
 )
 from filbert.errors import ConfigError
@@ -179,7 +178,7 @@ def test_no_choice_of_words_overshoots_or_overlaps(given_sizes, wanted, draw):
     chances = [draw.random() for _ in given_sizes]
     breaks = [draw.random() < 0.1 for _ in given_sizes]
     for chosen, most in (
-        (choose_words(given_sizes, order, wanted), 1),
+        (choose_ngrams(given_sizes, order, wanted, chances, 1), 1),
         (choose_ngrams(given_sizes, order, wanted, chances), 3),
         (choose_spans(given_sizes, breaks, order, wanted, chances), 10),
     ):

@@ -137,25 +137,14 @@ def _draw(cumulative: Sequence[float], chance: float) -> int:
     return min(bisect_right(cumulative, chance) + 1, len(cumulative))
 
 
-def choose_words(sizes: Sequence[int], order: Sequence[int], wanted: int) -> list[tuple[int, int]]:
-    """Choose whole words in the given order, without those that would exceed `wanted` tokens.
-
-    Source: google-research/bert, create_pretraining_data.py, create_masked_lm_predictions.
-    """
-    chosen = []
-    for word in order:
-        if sizes[word] <= wanted:
-            chosen.append((word, word + 1))
-            wanted -= sizes[word]
-            if not wanted:
-                break
-    return chosen
-
-
 def choose_ngrams(
-    sizes: Sequence[int], order: Sequence[int], wanted: int, chances: Sequence[float]
+    sizes: Sequence[int],
+    order: Sequence[int],
+    wanted: int,
+    chances: Sequence[float],
+    longest: int = _LONGEST_NGRAM,
 ) -> list[tuple[int, int]]:
-    """Choose one to three whole words from each start, n with a probability proportional to 1/n.
+    """Choose 1 to `longest` whole words from each start, n with a probability proportional to 1/n.
 
     An n-gram that would exceed `wanted` is shortened or left out, as is one that overlaps an
     earlier one. As in the reference, it may cross the separator of two segments.
@@ -163,7 +152,8 @@ def choose_ngrams(
     Args:
         chances: Uniform draws, one per word.
 
-    Source: google-research/albert, create_pretraining_data.py, create_masked_lm_predictions.
+    Source: create_masked_lm_predictions in create_pretraining_data.py of google-research/albert,
+    and of google-research/bert for whole words, where `longest` is 1.
     """
     begins = [0, *accumulate(sizes)]
     covered = bytearray(len(sizes))
@@ -171,7 +161,7 @@ def choose_ngrams(
     for word in order:
         if covered[word] or sizes[word] > wanted:
             continue
-        end = word + _draw(_NGRAM[min(_LONGEST_NGRAM, len(sizes) - word)], chances[word])
+        end = word + _draw(_NGRAM[min(longest, len(sizes) - word)], chances[word])
         while begins[end] - begins[word] > wanted:
             end -= 1
         if any(covered[word:end]):
@@ -472,12 +462,12 @@ def _units(
     for r, (a, b) in enumerate(_bounds(row, counts)):
         turn = (order[slice(*turn_bounds[r])] - a).tolist()
         wanted, size = int(counts[r]), sizes[a:b].tolist()
-        if masker.options.masking == "word":
-            chosen = choose_words(size, turn, wanted)
-        elif masker.options.masking == "ngram":
-            chosen = choose_ngrams(size, turn, wanted, chances[a:b].tolist())
+        chance = chances[a:b].tolist()
+        if masker.options.masking == "span":
+            chosen = choose_spans(size, breaks[a:b].tolist(), turn, wanted, chance)
         else:
-            chosen = choose_spans(size, breaks[a:b].tolist(), turn, wanted, chances[a:b].tolist())
+            longest = 1 if masker.options.masking == "word" else _LONGEST_NGRAM
+            chosen = choose_ngrams(size, turn, wanted, chance, longest)
         choices += [(a + first, a + behind) for first, behind in chosen]
     head = np.full(len(words), -1)
     for first, behind in choices:
