@@ -35,6 +35,7 @@ from filbert.serve.queries import (
 )
 from filbert.serve.queue import Queue, RequestQueue
 from filbert.serve.settings import ModelSettings
+from filbert.text.tokenizer import chunked
 
 log = logging.getLogger(__name__)
 
@@ -326,7 +327,13 @@ class Engine:
     ) -> list[Result]:
         """Tokenise and queue chunk by chunk, wait for all outputs, and make results."""
         query, chunks = request.query, list[PreparedInputs]()
-        for chunk in chunks_of(inputs):
+        numbered = chunked(
+            enumerate(inputs),
+            lambda pair: _num_characters(pair[1]),
+            size=_CHUNK_CHARACTERS,
+            count=_CHUNK_ROWS,
+        )
+        for chunk in numbered:
             began = time.perf_counter()
             chunks.append(await self.in_pool(partial(query.prepare, chunk)))
             request.tokenization += time.perf_counter() - began
@@ -427,20 +434,6 @@ class Engines(dict[str, Engine]):
 
     def _overview(self) -> str:
         return "; ".join(f"{e.name} can {', '.join(e.can)}" for e in self.values()) + "."
-
-
-def chunks_of(inputs: Iterable[Any]) -> Iterator[list[NumberedInput]]:
-    """Yield numbered inputs in chunks that are tokenised within some hundredths of a second."""
-    chunk: list[NumberedInput] = []
-    size = 0
-    for numbered in enumerate(inputs):
-        chunk.append(numbered)
-        size += _num_characters(numbered[1])
-        if len(chunk) == _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _check_lengths(
