@@ -79,11 +79,9 @@ class VectorFile:
     def _arrow_piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
         import pyarrow
 
-        values = np.concatenate([vector.ravel() for vector in vectors])
-        lists = _lists(pyarrow.array(values), np.full(len(values) // self.width, self.width))
-        if self.per_token:
-            lists = _lists(lists, np.array([len(matrix) for matrix in vectors]))
-        rows = pyarrow.array(np.arange(first, first + len(vectors)))
+        # Arrow takes lists of one-dimensional arrays only.
+        lists = [list(matrix) for matrix in vectors] if self.per_token else vectors
+        rows = range(first, first + len(vectors))
         batch = pyarrow.record_batch([rows, lists], schema=self._schema)
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, self._schema) as stream:
@@ -131,11 +129,3 @@ def _json_line(vector: np.ndarray, row: int) -> bytes:
     digits = np.array([f"{x:.9g}" for x in vector.ravel().tolist()], dtype=np.float64)
     content = {"row": row, "embedding": digits.reshape(vector.shape).tolist()}
     return json.dumps(content).encode() + b"\n"
-
-
-def _lists(values: Any, lengths: np.ndarray) -> Any:
-    """Return an Arrow array of lists from the values end to end and the length of each list."""
-    import pyarrow
-
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values)
