@@ -71,15 +71,18 @@ class ColumnNames:
     encoding: str | None = None
 
     @staticmethod
-    def recorded(options: Mapping[str, Any]) -> ColumnNames:
-        """Return the names among recorded options, where tuples have become lists."""
+    def recorded(options: Any) -> ColumnNames:
+        """Return the names among recorded options, which may come from anywhere."""
         named: dict[str, Any] = {}
-        for field in fields(ColumnNames):
-            value = options.get(field.name, field.default)
-            named[field.name] = tuple(value) if isinstance(value, list) else value
+        for field in fields(ColumnNames) if isinstance(options, dict) else ():
+            value = options.get(field.name)
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                named[field.name] = tuple(value)
+            elif isinstance(value, str):
+                named[field.name] = value
         return ColumnNames(**named)
 
-    def or_recorded(self, options: Mapping[str, Any], path: str | Path) -> ColumnNames:
+    def or_recorded(self, options: Any, path: str | Path) -> ColumnNames:
         """Return these names; where the user gave none, those of a recorded training run.
 
         The recorded names are left out unless the file has the recorded columns of the texts.

@@ -120,10 +120,7 @@ def columns_of_training(
     checkpoint: Checkpoint | None, path: str | Path, names: ColumnNames
 ) -> ColumnNames:
     """Return names of columns; where the user gave none, those of training if the file has them."""
-    options = (checkpoint and checkpoint.filbert or {}).get("options")
-    if not isinstance(options, dict):
-        return names
-    return names.or_recorded(_names_among(options), path)
+    return names.or_recorded(_options_of_training(checkpoint), path)
 
 
 def as_standard_columns(checkpoint: Checkpoint | None, row: Any) -> Any:
@@ -133,22 +130,15 @@ def as_standard_columns(checkpoint: Checkpoint | None, row: Any) -> Any:
         checkpoint: The model, whose filbert.json records its options.
         row: A mapping; anything else is returned as it is.
     """
-    options = (checkpoint and checkpoint.filbert or {}).get("options")
-    if not isinstance(row, dict) or not isinstance(options, dict):
+    if not isinstance(row, dict):
         return row
-    names = ColumnNames.recorded(_names_among(options))
+    names = ColumnNames.recorded(_options_of_training(checkpoint))
     own = {name: names.given(name) for name in INPUT_COLUMNS}
     return row | {name: row[column] for name, column in own.items() if column in row}
 
 
-def _names_among(options: dict[str, Any]) -> dict[str, Any]:
-    # The folder may come from another source, so only texts and lists of texts are taken.
-    return {
-        name: value
-        for name, value in options.items()
-        if isinstance(value, str)
-        or (isinstance(value, list) and all(isinstance(item, str) for item in value))
-    }
+def _options_of_training(checkpoint: Checkpoint | None) -> Any:
+    return (checkpoint and checkpoint.filbert or {}).get("options")
 
 
 def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
