@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from threading import Thread
 from typing import TypeVar
 
 import numpy as np
@@ -127,37 +126,15 @@ def _cut(rows: Sequence[int], sizes: Sequence[int], max_tokens: int) -> list[lis
 
 # Reading ahead
 
-# Seconds to wait for a thread at the end; tokenising a chunk takes less, but waiting for standard
-# input may take forever.
-_PATIENCE = 2.0
-
 
 def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     """Yield the same items, each computed in a thread while the one before it is in use.
 
-    Errors are raised in the place of their item.
+    Errors are raised in the place of their item. The end waits for the item that is in work.
     """
     source = ([item] for item in items)
-    pending = _in_thread(lambda: next(source, []))
-    try:
+    with ThreadPoolExecutor(1, "next item") as pool:
+        pending: Future[list[Item]] = pool.submit(next, source, [])
         while item := pending.result():
-            pending = _in_thread(lambda: next(source, []))
+            pending = pool.submit(next, source, [])
             yield item[0]
-    finally:
-        # A process that exits while native code runs in one of its threads may crash.
-        wait([pending], _PATIENCE)
-
-
-def _in_thread(call: Callable[[], Item]) -> Future[Item]:
-    """Return the result of a call that runs in a thread from now on."""
-    future: Future[Item] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # raised again by `result`
-            future.set_exception(error)
-
-    # A daemon: it may wait for standard input, and an interrupted run must not wait for it.
-    Thread(target=run, name="next item", daemon=True).start()
-    return future

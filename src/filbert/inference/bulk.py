@@ -231,7 +231,7 @@ def answers_here(
 
     Args:
         on_share: Called with the rows of the chunk in work, and the share of them that is done.
-        ahead: False for standard input: Python cannot exit while a thread waits for it.
+        ahead: False for pipes: Python cannot exit while a thread waits for one.
     """
     encoded = ((chunk, work.encode(chunk)) for chunk in pending)
     with closing(one_ahead(encoded) if ahead else encoded) as ready:
