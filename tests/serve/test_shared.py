@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from filbert.serve.errors import Refusal
+from filbert.serve.routes import shared
 from filbert.serve.routes.shared import json_parts
 
 WORDS = [{"word": "film", "tag": "O", "score": 0.5}] * 3_000
@@ -23,9 +24,10 @@ WORDS = [{"word": "film", "tag": "O", "score": 0.5}] * 3_000
         (np.array([np.nan], np.float32), 424),
     ],
 )
-def test_an_answer_that_is_too_large_or_not_finite_is_refused(value, status):
+def test_an_answer_that_is_too_large_or_not_finite_is_refused(value, status, monkeypatch):
+    monkeypatch.setattr(shared, "MAX_RESPONSE_BYTES", 1_000)
     with pytest.raises(Refusal) as refused:
-        asyncio.run(json_parts([value], 1_000))
+        asyncio.run(json_parts([value], is_limited=True))
     assert refused.value.status == status
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
@@ -91,7 +92,7 @@ async def attention(body: AttentionRequest, call: Caller) -> Response:
     )
     call.refuse_cut(results, None, limit)
     (result,) = results.items
-    maps = json_list(await json_parts(result.value, digits=4))
+    maps = json_list(await json_parts(np.round(result.value.astype(float), 4)))
     content |= {"layers": layers, "heads": heads}
     content |= {"truncated": result.truncated, "num_tokens": result.num_tokens}
     return await call.reply(to_json(content)[:-1] + b',"maps":' + maps + b"}", results)

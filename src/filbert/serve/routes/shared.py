@@ -141,7 +141,7 @@ class Call:
             single: Whether to send the only element of the list instead of the list.
         """
         if not isinstance(content, bytes):
-            parts = await json_parts(content, MAX_RESPONSE_BYTES)
+            parts = await json_parts(content, is_limited=True)
             content = parts[0] if single else json_list(parts)
         times = results.times
         seconds = {
@@ -161,37 +161,32 @@ Caller = Annotated[Call, Depends(Call)]
 
 
 async def json_parts(
-    values: Iterable[Any],
-    most: int | None = None,
-    *,
-    as_base64: bool = False,
-    digits: int | None = None,
+    values: Iterable[Any], *, is_limited: bool = False, as_base64: bool = False
 ) -> list[bytes]:
     """Return each value as JSON. Other requests get their turn after every megabyte.
 
     Args:
-        values: JSON values, or float32 arrays of any shape.
-        most: Most bytes in total.
+        values: JSON values, or arrays of any shape.
+        is_limited: Refuse more than `MAX_RESPONSE_BYTES` in total with 413.
         as_base64: Write arrays as base64 of little-endian float32 instead of nested lists.
-        digits: Round arrays to this many decimal places.
 
     Raises:
-        Refusal: 413, more than `most` bytes; 424, a number is not finite.
+        Refusal: 424, a number is not finite.
     """
     parts: list[bytes] = []
     length = written = 0
     for value in values:
-        parts.append(_json_of(value, as_base64=as_base64, digits=digits))
+        parts.append(_json_of(value, as_base64=as_base64))
         length += len(parts[-1])
-        if most is not None:
-            refuse_size(length, most)
+        if is_limited:
+            refuse_size(length)
         if length - written > _BYTES_PER_TURN:
             written = length
             await asyncio.sleep(0)
     return parts
 
 
-def _json_of(value: Any, *, as_base64: bool, digits: int | None) -> bytes:
+def _json_of(value: Any, *, as_base64: bool) -> bytes:
     try:
         if not isinstance(value, np.ndarray):
             text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -202,7 +197,7 @@ def _json_of(value: Any, *, as_base64: bool, digits: int | None) -> bytes:
         raise Refusal(424, "The model gave a number that is not finite.") from error
     if as_base64:
         return b'"' + b64encode(value.astype("<f4").tobytes()) + b'"'
-    return to_json((value if digits is None else np.round(value.astype(float), digits)).tolist())
+    return to_json(value.tolist())
 
 
 def json_list(parts: Iterable[bytes]) -> bytes:
@@ -210,12 +205,12 @@ def json_list(parts: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-def refuse_size(size: int, most: int | None = None) -> None:
-    """Refuse an answer of more than `most` bytes, `MAX_RESPONSE_BYTES` when not given.
+def refuse_size(size: int) -> None:
+    """Refuse an answer of more than `MAX_RESPONSE_BYTES`.
 
     Raises:
         Refusal: 413.
     """
-    most = MAX_RESPONSE_BYTES if most is None else most
-    if size > most:
-        raise Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")
+    if size > MAX_RESPONSE_BYTES:
+        message = f"The answer is larger than {MAX_RESPONSE_BYTES:,} bytes. Ask for less at once."
+        raise Refusal(413, message)
