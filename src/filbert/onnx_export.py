@@ -38,7 +38,7 @@ from filbert.errors import ConfigError, RunError
 from filbert.evaluation import evaluate_model
 from filbert.files import cache_folder, portable, replace_folder, sha256_of, write_json
 from filbert.inference.bulk import model_digest
-from filbert.inference.forward import encode, forward
+from filbert.inference.forward import forward
 from filbert.inference.int8 import (
     input_ranges,
     mean_cosine,
@@ -304,7 +304,7 @@ def compare_outputs(
     original, names = predictor.model, model.session.outputs
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        wanted = _parts(encode(original, batch) if model.head is None else original(batch))
+        wanted = _parts(original.encoder(batch) if model.head is None else original(batch))
         arrays = model.session.padded(batch, names)
         exported = _parts(joined(names, [torch.from_numpy(array) for array in arrays]))
         return (*wanted, *exported)

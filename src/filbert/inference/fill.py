@@ -19,7 +19,7 @@ from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.forward import LoadedModel, encode, forward, in_order
+from filbert.inference.forward import LoadedModel, forward, in_order
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import HEADS, HeadInput, MaskedLMHead, Model, PretrainingHead
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
@@ -235,7 +235,7 @@ def read_masks(
         starts = np.cumsum([0, *batch.lengths[:-1]])
         at = np.concatenate([e.target + start for e, start in zip(chosen, starts, strict=True)])
         owners = [example for example in chosen for _ in example.target]
-        masks_KH = encode(model, batch, onto(model.device, torch.from_numpy(at)))
+        masks_KH = model.encoder(batch, onto(model.device, torch.from_numpy(at)))
         parts = []
         for begin in range(0, len(owners), step):
             part = slice(begin, begin + step)

@@ -151,13 +151,6 @@ def in_order(
     return found
 
 
-def encode(model: Model | SessionModel, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
-    """Return the last hidden states, (T, H), or those of the rows `at`, int64 (K,): (K, H)."""
-    if at is not None and isinstance(model, SessionModel):
-        return model.encoder(batch)[at]  # type: ignore[no-any-return]
-    return model.encoder(batch) if at is None else model.encoder(batch, at)  # type: ignore[no-any-return]
-
-
 def run_model(
     model: Model | SessionModel,
     examples: Sequence[Example],
@@ -211,7 +204,7 @@ def run_vectors(
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         at = row_read(batch, pooling, causal=causal) if only_last and not skip else None
         if only_last:
-            vectors = encode(model, batch, at).float()
+            vectors = model.encoder(batch, at).float()
         else:
             vectors = hidden_states(model.encoder, batch, layers).float()
         for module in before:

@@ -137,8 +137,8 @@ class SessionEncoder(nn.Module):
         super().__init__()
         self.session, self.config = session, config
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Return the last hidden state of every token, (T, H).
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
+        """Return the last hidden states, (T, H), or only the rows `at`, int64 (K,): (K, H).
 
         Raises:
             ConfigError: The export has another output.
@@ -148,7 +148,8 @@ class SessionEncoder(nn.Module):
                 f"This export gives {' and '.join(self.session.outputs)}, no hidden states. For "
                 "vectors export a model without a head."
             )
-        return self.session.run(batch, (HIDDEN,))[0]
+        (hidden,) = self.session.run(batch, (HIDDEN,))
+        return hidden if at is None else hidden[at]
 
 
 class SessionModel(nn.Module):

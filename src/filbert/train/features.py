@@ -16,7 +16,7 @@ from torch import Tensor
 from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
-from filbert.inference.forward import encode, forward
+from filbert.inference.forward import forward
 from filbert.model.heads import Model
 from filbert.model.pooling import row_read
 from filbert.model.precision import Precision
@@ -83,7 +83,7 @@ def frozen_features(
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         at = row_read(batch, token, causal=config.attention.causal) if one_only else None
-        return (encode(model, batch, at),)
+        return (model.encoder(batch, at),)
 
     states: dict[int, Tensor] = {}
     with progress_bar() as bar:
