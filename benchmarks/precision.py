@@ -36,7 +36,7 @@ from task_scores import FIGURES, KINDS
 import filbert
 from filbert.data.columns import ColumnNames
 from filbert.evaluation import evaluate_model
-from filbert.inference.int8 import quantized, sensitive_layers
+from filbert.inference.int8 import quantized, sensitive_layers, sensitivities
 from filbert.inference.precision import precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.model.precision import Precision
@@ -108,7 +108,9 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
     others["auto"] = Predictor.load(folder, precision="auto")
     kept: list[str] = []
     if keep_target is not None:
-        kept = sensitive_layers(exact.model, exact.row_examples(rows[:32]), target=keep_target)
+        few = exact.row_examples(rows[:32])
+        ranked = list(sensitivities(exact.model, few))
+        kept = sensitive_layers(exact.model, few, ranked, target=keep_target)
         others["int8, calibrated"] = Predictor(
             quantized(exact.model, keep=kept),
             exact.tokenizer,

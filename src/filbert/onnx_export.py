@@ -414,7 +414,7 @@ def choose_float_layers(
     in_int8 = partial(quantized, model, ranges=ranges)
     target = STATIC_TARGET if is_static else TARGET
     worst = list(sensitivities(model, examples, ranges))
-    kept = sensitive_layers(model, examples, target=target, ranked=worst, ranges=ranges)
+    kept = sensitive_layers(model, examples, worst, target=target, ranges=ranges)
     facts: dict[str, Any] = {
         "layers": len(worst),
         "cosine_of_all": mean_cosine(model, in_int8(), examples),

@@ -20,23 +20,14 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.cpu import bf16_is_fused
-from filbert.model.encoder import DENSE, Encoder, Layer
+from filbert.model.encoder import DENSE, Layer
 from filbert.model.heads import Model
 from filbert.model.int8 import LEAST, InputRange, QuantizedLinear, StaticLinear, smoothed_range
 from filbert.model.precision import Precision
 
 
 def dense_layers(model: Model) -> list[str]:
-    """Return the names of all layers that `quantized` replaces, input side first.
-
-    Raises:
-        ConfigError: there are none.
-    """
-    if not isinstance(model.encoder, Encoder):
-        raise ConfigError(
-            "Int8 is for the dense layers of a Transformer encoder, and this model has none. "
-            "Use float32 or bf16."
-        )
+    """Return the names of all layers that `quantized` replaces, input side first."""
     count = len(model.encoder.layers)
     return [f"encoder.layers.{i}.{name}" for i in range(count) for name in DENSE]
 
@@ -129,7 +120,7 @@ def quantized(model: Model, *, keep: Collection[str] = (), ranges: Ranges | None
         ranges: Of the layers' inputs, for one scale for all tokens; None for one per token.
 
     Raises:
-        ConfigError: the model is on a GPU or has no such layers, or a name in `keep` is not one.
+        ConfigError: the model is on a GPU, or a name in `keep` is not one.
     """
     _check(model, keep)
     codes = _quantized_layers(model, set(dense_layers(model)) - set(keep), ranges)
@@ -139,44 +130,41 @@ def quantized(model: Model, *, keep: Collection[str] = (), ranges: Ranges | None
 def sensitive_layers(
     model: Model,
     examples: Sequence[Example],
+    ranked: Sequence[str],
     *,
-    target: float = 0.999,
-    ranked: Sequence[str] | None = None,
+    target: float,
     ranges: Ranges | None = None,
 ) -> list[str]:
     """Choose the layers to `keep`, so that vectors stay as near to the exact ones as asked.
 
-    The layers that cost most alone are kept; their number is found by halving.
+    Their number is found by halving.
 
     Args:
         examples: What the model will read; some tens are enough.
+        ranked: The names of all layers, those that cost most alone first; see `sensitivities`.
         target: Mean cosine to reach between mean-pooled vectors, in (0, 1).
-        ranked: The result of `sensitivities`, where it is known.
         ranges: As for `quantized`.
 
     Returns:
-        Names, the worst first; [] where int8 everywhere reaches the target, and all of them where
+        The first of the names; [] where int8 everywhere reaches the target, and all of them where
         only that does.
 
     Raises:
-        ConfigError: As `quantized`; no examples, or a target out of range.
+        ConfigError: As `quantized`; no examples.
     """
-    if not 0 < target < 1:
-        raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
     exact = _vectors(model, examples)
-    worst = list(sensitivities(model, examples, ranges) if ranked is None else ranked)
 
     def is_enough(num_kept: int) -> bool:
-        other = quantized(model, keep=worst[:num_kept], ranges=ranges)
+        other = quantized(model, keep=ranked[:num_kept], ranges=ranges)
         return _cosine(exact, other, examples) >= target
 
     if is_enough(0):
         return []
-    low, high = 0, len(worst)
+    low, high = 0, len(ranked)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return worst[:high]
+    return list(ranked[:high])
 
 
 def sensitivities(

@@ -14,7 +14,7 @@ from filbert.errors import ConfigError
 from filbert.inference.int8 import quantized, recorded
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.cpu import PackedLinear, fuses, mkl_is_faster
-from filbert.model.encoder import DENSE, Encoder
+from filbert.model.encoder import DENSE
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 
@@ -32,7 +32,7 @@ def built(
         packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
 
     Raises:
-        ConfigError: int8 on a GPU, or of a model without such layers.
+        ConfigError: int8 on a GPU.
         FormatError: filbert.json notes layers that the model does not have.
     """
     is_int8 = precision.name == "int8"
@@ -66,12 +66,10 @@ def number_format(
 def pack_layers(model: Model | SessionModel) -> int:
     """Put `PackedLinear` in the place of an encoder's dense layers, and say how many.
 
-    One layer after the other, so that the old weights can go at once. Models on a GPU, in int8, of
-    other kinds or smaller than the fast products stay as they are: 0.
+    One layer after the other, so that the old weights can go at once. Graphs, and models on a GPU,
+    in int8 or smaller than the fast products stay as they are: 0.
     """
-    if not isinstance(model, Model) or not isinstance(model.encoder, Encoder):
-        return 0
-    if model.device.type != "cpu":
+    if not isinstance(model, Model) or model.device.type != "cpu":
         return 0
     count = 0
     with torch.no_grad():
