@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
@@ -153,37 +152,28 @@ class Predictor:
         """
         options: dict[str, Any] = {"precision": precision, "backend": backend, "device": device}
         options |= {"packed": packed, "max_length": max_length, "max_tokens": max_tokens}
+        options |= {"null_threshold": null_threshold}
         members = []
         for one in names_of(name):
             opened = open_folder(find_model(one))
-            predictor = cls._of(opened, null_threshold, **options)
+            predictor = cls._of(opened, options)
             for route in list(opened.routes)[1:]:
-                predictor.routes[route] = cls._of(open_folder(opened.path, route), None, **options)
+                predictor.routes[route] = cls._of(open_folder(opened.path, route), options)
             members.append(predictor)
         return _together(members) if members[1:] else predictor
 
     @classmethod
-    def _of(
-        cls,
-        opened: ModelFolder,
-        null_threshold: float | None,
-        *,
-        max_length: Any,
-        max_tokens: Any,
-        precision: Any,
-        backend: Any,
-        device: Any,
-        packed: Any,
-    ) -> Predictor:
+    def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
         """Load one route of a folder; the options are those of `load`."""
-        folder = opened.path
-        check_backend(backend, folder, precision=precision, device=device)
-        exported = backend == "onnxruntime"
+        folder, precision, device = opened.path, options["precision"], options["device"]
+        check_backend(options["backend"], folder, precision=precision, device=device)
+        exported = options["backend"] == "onnxruntime"
         checkpoint, tokenizer, vectors = _read_folder(opened, exported=exported)
+        max_length = options["max_length"]
         if max_length is None:
-            max_length = _stored_limit(checkpoint, folder, vectors)
+            max_length = stored_max_length(checkpoint, folder, vectors)
         checkpoint.config.check_max_length(max_length)
-        task = task_of(checkpoint, folder, null_threshold)
+        task = task_of(checkpoint, folder, options["null_threshold"])
         chosen: Precision | None = None
         if exported:
             model: Model | SessionModel = SessionModel(folder, checkpoint)
@@ -192,7 +182,7 @@ class Predictor:
             chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
             if precision == "auto":
                 chosen = keeping_answers(chosen, checkpoint, task, target)
-            model = built(checkpoint, chosen, target, packed=packed)
+            model = built(checkpoint, chosen, target, packed=options["packed"])
         set_vector_head(model, task)
         if vectors.scores is not None:
             # A reranker of modules is a regression with another head.
@@ -206,7 +196,7 @@ class Predictor:
             tokenizer,
             task,
             max_length=max_length,
-            max_tokens=max_tokens,
+            max_tokens=options["max_tokens"],
             # Weights that are bf16 need no casts.
             precision=None if chosen is None or chosen.name == "bf16" else chosen,
             sentence_vectors=vectors,
@@ -557,13 +547,6 @@ def _together(members: Sequence[Predictor]) -> Predictor:
 def _few(names: Sequence[str]) -> str:
     more = len(names) - 4
     return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
-
-
-def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:
-    limit = stored_max_length(checkpoint, folder)
-    if limit is None and vectors.max_length is not None:
-        limit = min(vectors.max_length, checkpoint.config.max_tokens_per_sequence)
-    return limit
 
 
 def _read_folder(

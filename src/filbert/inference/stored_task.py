@@ -10,7 +10,7 @@ import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model, is_google, read_tokenizer
-from filbert.checkpoints.sentence_transformers import score_activation
+from filbert.checkpoints.sentence_transformers import SentenceVectors, score_activation
 from filbert.data.columns import INPUT_COLUMNS, ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
@@ -141,17 +141,19 @@ def _options_of_training(checkpoint: Checkpoint | None) -> Any:
     return (checkpoint and checkpoint.filbert or {}).get("options")
 
 
-def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
-    """Return the length in tokens to which filbert.json says that texts are truncated, if any.
+def stored_max_length(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:
+    """Return the tokens that texts are truncated to by filbert.json, else by `vectors`, if any.
 
     Raises:
-        FormatError: The model does not have so many positions.
+        FormatError: The model does not have so many positions as filbert.json says.
     """
     limit = (checkpoint.filbert or {}).get("max_length")
     try:
         checkpoint.config.check_max_length(limit)
     except ConfigError as error:
         raise FormatError(f"{folder / 'filbert.json'}: {error}") from error
+    if limit is None and vectors.max_length is not None:
+        limit = min(vectors.max_length, checkpoint.config.max_tokens_per_sequence)
     return limit
 
 
