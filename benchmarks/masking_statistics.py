@@ -257,16 +257,10 @@ def compare(options: ObjectiveOptions, filbert: list[Seen], reference: list[Seen
 
 def documents_of(corpus: Corpus) -> list[published.Document]:
     """The corpus as lists."""
-    documents = []
-    for number in range(corpus.num_documents):
-        borders = corpus.borders(number).tolist()
-        documents.append(
-            [
-                corpus.tokens(a, b).tolist()
-                for a, b in zip(borders, borders[1:], strict=False)
-            ]
-        )  # fmt: skip
-    return documents
+    borders, firsts = (marks.tolist() for marks in corpus.marks())
+    pairs = zip(borders, borders[1:], strict=False)
+    sentences = [corpus.tokens(begin, end).tolist() for begin, end in pairs]
+    return [sentences[begin:end] for begin, end in zip(firsts, firsts[1:], strict=False)]
 
 
 def main() -> None:

@@ -187,9 +187,9 @@ def fit_pooler(model: Model, texts: Iterable[np.ndarray]) -> dict[str, Tensor]:
 def sentences(corpus: Corpus, count: int, cls_id: int, sep_id: int) -> list[np.ndarray]:
     """Sentences of a corpus at even distances, at most 126 tokens and the special ones."""
     found = []
-    for document in np.linspace(0, corpus.num_documents - 1, count).astype(int).tolist():
-        borders = corpus.borders(document)
-        middle = len(borders) // 2 - 1
+    borders, firsts = corpus.marks()
+    for document in np.linspace(0, corpus.num_documents - 1, count).astype(int):
+        middle = (firsts[document] + firsts[document + 1] - 1) // 2
         ids = corpus.tokens(int(borders[middle]), int(borders[middle + 1]))[:126]
         found.append(np.array([cls_id, *ids.tolist(), sep_id]))
     return found

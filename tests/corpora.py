@@ -49,3 +49,11 @@ def write_corpus(
     manifest = {"format": "filbert corpus", "version": FORMAT_VERSION, "shards": shards}
     write_json(folder / MANIFEST, manifest | {"tokenizer": ""})
     return Corpus.open(folder)
+
+
+def documents_of(corpus: Corpus) -> list[list[list[int]]]:
+    """The ids of every sentence of every document."""
+    borders, firsts = (marks.tolist() for marks in corpus.marks())
+    pairs = zip(borders, borders[1:], strict=False)
+    sentences = [corpus.tokens(begin, end).tolist() for begin, end in pairs]
+    return [sentences[begin:end] for begin, end in zip(firsts, firsts[1:], strict=False)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.corpora import documents_of
 
 from filbert import files
 from filbert.data import build, documents
@@ -70,16 +71,8 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def sentences_of(corpus: Corpus, tokenizer: Tokenizer) -> list[list[str]]:
-    found = []
-    for document in range(corpus.num_documents):
-        borders = corpus.borders(document).tolist()
-        found.append(
-            [
-                " ".join(tokenizer.tokens(corpus.tokens(a, b)))
-                for a, b in zip(borders, borders[1:], strict=False)
-            ]
-        )
-    return found
+    documents = documents_of(corpus)
+    return [[" ".join(tokenizer.tokens(one)) for one in document] for document in documents]
 
 
 def built(tmp_path: Path, tiny: Tokenizer, content: str, **options) -> tuple[list, dict[str, int]]:

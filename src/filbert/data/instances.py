@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,26 +30,21 @@ _DOCUMENT_DRAWS = 10
 _NO_LABEL = -1
 
 
-class Sentences:
-    """Where every sentence and document of a corpus begins: 8 bytes for each.
+class Sentences(NamedTuple):
+    """Where every sentence and document of a corpus begins: 8 bytes for each; see `Corpus.marks`.
 
     Attributes:
         borders: int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]).
         firsts: int64 (documents + 1,): number of each document's first sentence.
     """
 
-    def __init__(self, borders: np.ndarray, firsts: np.ndarray) -> None:
-        self.borders = np.ascontiguousarray(borders, dtype=np.int64)
-        self.firsts = np.ascontiguousarray(firsts, dtype=np.int64)
-        self.num_documents = len(self.firsts) - 1
+    borders: np.ndarray
+    firsts: np.ndarray
 
-    @classmethod
-    def of(cls, corpus: Corpus) -> Sentences:
-        """Read the marks of a whole corpus."""
-        of_documents = [corpus.borders(document) for document in range(corpus.num_documents)]
-        starts = [borders[:-1] for borders in of_documents]
-        end = of_documents[-1][-1:] if of_documents else np.zeros(1, dtype=np.int64)
-        return cls(np.concatenate([*starts, end]), np.cumsum([0, *map(len, starts)]))
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.firsts) - 1
 
 
 # Plans: int64 (R, 5), the tokens [begin, end) of two segments and the label of the pair
@@ -215,7 +211,6 @@ class Instances:
 
     Raises:
         ConfigError: Impossible options, or a vocabulary without mask or separator.
-        InputError: A corpus without text.
     """
 
     def __init__(
@@ -229,9 +224,7 @@ class Instances:
             raise ConfigError("The vocabulary has no token to begin or end a row with.")
         self.separator = tokenizer.sep_id
         self.frame = tokenizer.template(pair=options.pair != "none")
-        self.sentences = Sentences.of(corpus)
-        if not self.sentences.num_documents:
-            raise InputError("The corpus has no text, so there is nothing to learn from.")
+        self.sentences = Sentences(*corpus.marks())
         weights = self._weights(tokenizer.vocab_size) if options.mask_rarity else None
         self.masker = Masker.of(tokenizer, options, weights)
         self._document_starts = self.sentences.borders[self.sentences.firsts]
@@ -355,7 +348,6 @@ class PretrainLoader:
 
     Raises:
         ConfigError: Impossible options.
-        InputError: A corpus without text.
     """
 
     def __init__(

@@ -79,13 +79,13 @@ class Corpus:
         self.folder = folder
         self.manifest = manifest
         shards = manifest["shards"]
-        self._token_base, sentence_base, self._document_base = (
+        self._token_base, self._sentence_base, documents = (
             np.cumsum([0, *(int(shard[name]) for shard in shards)], dtype=np.int64)
             for name in _COUNTS
         )
         self.num_tokens = int(self._token_base[-1])
-        self.num_sentences = int(sentence_base[-1])
-        self.num_documents = int(self._document_base[-1])
+        self.num_sentences = int(self._sentence_base[-1])
+        self.num_documents = int(documents[-1])
         digest = hashlib.sha256()
         for shard in shards:
             for name in SHARD_FILES:
@@ -123,20 +123,20 @@ class Corpus:
                 "Build the corpus again."
             ) from error
 
-    def borders(self, document: int) -> np.ndarray:
-        """Return where the sentences of a document begin and end, as global token offsets.
+    def marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where all sentences and all documents begin.
 
         Returns:
-            int64 (n+1,): sentence i of the document is [borders[i], borders[i+1]).
+            int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]); and int64
+            (documents + 1,): the number of each document's first sentence.
         """
-        if not 0 <= document < self.num_documents:
-            raise IndexError(f"document {document} of {self.num_documents}")
-        index = int(np.searchsorted(self._document_base, document, "right")) - 1
-        shard = self._shard(index)
-        local = document - int(self._document_base[index])
-        first, last = (int(mark) for mark in shard.documents[local : local + 2])
-        marks: np.ndarray = shard.sentences[first : last + 1].astype(np.int64)
-        return marks + int(self._token_base[index])
+        borders, firsts = [], []
+        for index in range(len(self.manifest["shards"])):
+            shard = self._shard(index)
+            borders.append(shard.sentences[:-1].astype(np.int64) + self._token_base[index])
+            firsts.append(shard.documents[:-1].astype(np.int64) + self._sentence_base[index])
+        ends = self._token_base[-1:], self._sentence_base[-1:]
+        return np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]])
 
     def tokens(self, begin: int, end: int) -> np.ndarray:
         """Return the token ids at the global offsets [begin, end), a copy, int32.
