@@ -64,21 +64,10 @@ def _is_plain_option(value: Any) -> bool:
     return isinstance(value, str | os.PathLike | int | float)
 
 
-def items_of(values: Any) -> Iterable[Any]:
-    """Return what a model answers one by one: a DataFrame is its rows, all else its items.
-
-    Raises:
-        InputError: It has no items.
-    """
+def items_of(values: Iterable[Any]) -> Iterable[Any]:
+    """Return what a model answers one by one: a DataFrame is its rows, all else its items."""
     # A column has an Arrow stream, too, in pandas 3 and polars.
-    if hasattr(values, "columns"):
-        return records(values)
-    if not isinstance(values, Iterable):
-        raise InputError(
-            f"This is a {type(values).__name__}; a text, a list of texts or pairs, a dict or a "
-            "DataFrame is expected."
-        )
-    return values
+    return records(values) if hasattr(values, "columns") else values
 
 
 def records(rows: Any, name: str = "data") -> Iterator[Mapping[str, Any]]:

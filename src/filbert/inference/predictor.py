@@ -28,7 +28,7 @@ from filbert.checkpoints.sentence_transformers import (
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.tables import as_data_frame, items_of
-from filbert.data.texts import checked_texts, chunks, cleaned
+from filbert.data.texts import checked_texts, chunks, cleaned, refuse_one_text
 from filbert.errors import ConfigError, InputError, checked_keywords, printable
 from filbert.inference.ensemble import ensemble
 from filbert.inference.fill import fill_masks
@@ -251,6 +251,8 @@ class Predictor:
         """
         task = self.known_task()
         is_one = isinstance(items, str | Mapping)
+        if not is_one:
+            refuse_one_text(items)
         values = [items] if is_one else items_of(items)
         named = (as_standard_columns(self.checkpoint, value) for value in values)
         answers = list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(named)))
