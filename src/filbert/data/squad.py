@@ -329,19 +329,12 @@ class SpanAnswer(NamedTuple):
         return self.start_logit + self.end_logit
 
 
-class Cutting(NamedTuple):
-    """How contexts are cut into windows; see `Tokenizer.windows`."""
-
-    tokenizer: Tokenizer
-    max_length: int
-    stride: int
-    max_question_length: int
-
-
 def cut_up(
-    rows: Sequence[Row], cutting: Cutting
+    rows: Sequence[Row], tokenizer: Tokenizer, **lengths: int
 ) -> Iterator[tuple[Row, list[Encoding], list[Window]]]:
     """Yield every row with its windows, as token ids and as places in the context.
+
+    The lengths are keywords of `Tokenizer.windows`.
 
     Raises:
         InputError: A question is too long to add its context; with file, line and id.
@@ -350,34 +343,22 @@ def cut_up(
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[begin : begin + _ROWS_AT_ONCE]
         try:
-            pieces = cutting.tokenizer.windows(
+            pieces = tokenizer.windows(
                 [(row.values["question"], row.values["context"]) for row in some],
-                max_length=cutting.max_length,
-                stride=cutting.stride,
-                max_first=cutting.max_question_length,
                 place=lambda index, some=some: question_place(some[index]),  # type: ignore[misc]
+                **lengths,
             )
         except InputError as error:
             raise InputError(f"{error} Or lower --max-question-length.") from error
         for row, encodings in zip(some, pieces, strict=True):
-            context: str = row.values["context"]
-            # Questions on one paragraph follow each other and share its offsets.
-            shared = last.offsets if last is not None and last.context == context else None
-            windows = windows_of(row.values["id"], context, encodings, shared)
+            windows = _windows_of(row, encodings, last)
             last = windows[0].question
             yield row, encodings, windows
 
 
-def windows_of(
-    id: str, context: str, encodings: Sequence[Encoding], known: np.ndarray | None = None
-) -> list[Window]:
-    """Return the windows of one question, from the result of `Tokenizer.windows`.
-
-    Args:
-        context: The second text.
-        encodings: One per window.
-        known: The offsets of the same context, if an earlier question had it.
-    """
+def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None) -> list[Window]:
+    """Return the windows of a question; the one before it often has the same context."""
+    context: str = row.values["context"]
     places = []
     for encoding in encodings:
         assert encoding.sequence is not None
@@ -385,13 +366,14 @@ def windows_of(
         begin = int(inside[0]) if len(inside) else len(encoding.input_ids)
         places.append((begin, encoding.start, len(inside)))
     _, start, length = places[-1]
-    offsets = known
-    if offsets is None:
+    if before is not None and before.context == context:
+        offsets = before.offsets
+    else:
         offsets = np.zeros((start + length, 2), dtype=np.int32)
         for encoding, (b, s, n) in zip(encodings, places, strict=True):
             assert encoding.offsets is not None
             offsets[s : s + n] = encoding.offsets[b : b + n]
-    question = Question(id, context, offsets, encodings[-1].num_tokens + start)
+    question = Question(row.values["id"], context, offsets, encodings[-1].num_tokens + start)
     return [Window(question, *place) for place in places]
 
 

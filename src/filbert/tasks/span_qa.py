@@ -124,8 +124,8 @@ class Questions(RowFormat):
                 yield Finding("error", "answer_offset", message, spans.question_place(row))
         if tokenizer is None:
             return
-        longest = task.max_question_length
-        for row, encodings, windows in spans.cut_up(sound, _cutting(task, tokenizer, max_length)):
+        longest, lengths = task.max_question_length, _lengths(task, max_length)
+        for row, encodings, windows in spans.cut_up(sound, tokenizer, **lengths):
             place = spans.question_place(row)
             if encodings[0].truncated:
                 message = f"Questions longer than {longest} tokens; cut there."
@@ -216,8 +216,8 @@ class SpanQA:
                 not at its offset; with file, line and id.
         """
         examples = []
-        encoded = spans.cut_up(rows, _cutting(self, tokenizer, max_length))
-        for i, (row, encodings, windows) in enumerate(encoded):
+        cut = spans.cut_up(rows, tokenizer, **_lengths(self, max_length))
+        for i, (row, encodings, windows) in enumerate(cut):
             tokens = None
             if with_targets and answers_of(row):
                 tokens = spans.wanted_tokens(row, windows[0].question)
@@ -340,8 +340,10 @@ def answers_of(row: Row) -> list[dict[str, Any]]:
     return answers
 
 
-def _cutting(task: SpanQA, tokenizer: Tokenizer, max_length: int) -> spans.Cutting:
-    return spans.Cutting(tokenizer, max_length, task.stride, task.max_question_length)
+def _lengths(task: SpanQA, max_length: int) -> dict[str, int]:
+    """Return the lengths of windows, as `Tokenizer.windows` takes them."""
+    own = {"stride": task.stride, "max_first": task.max_question_length}
+    return {"max_length": max_length, **own}
 
 
 TASK = SpanQA
