@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
+from torch import Tensor
 
 from filbert.checkpoints import google
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model
@@ -333,18 +334,23 @@ class Predictor:
             rows, self.tokenizer, max_length=self.max_length, with_targets=False
         )
 
-    def answers(
+    def outputs(
         self, examples: Sequence[Example], on_batch: Callable[[int], None] = lambda num_tokens: None
-    ) -> list[Prediction]:
-        """Return one answer per row of the examples, in order."""
-        outputs = run_model(
+    ) -> list[Tensor]:
+        """Return the head's output for every example; see `run_model`."""
+        return run_model(
             self.model,
             examples,
             max_tokens=self.max_tokens,
             precision=self.precision,
             on_batch=on_batch,
         )
-        return self.known_task().decode(outputs, examples)
+
+    def answers(
+        self, examples: Sequence[Example], on_batch: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[Prediction]:
+        """Return one answer per row of the examples, in order."""
+        return self.known_task().decode(self.outputs(examples, on_batch), examples)
 
     @overload
     def fill(self, texts: str, *, top: int = 5) -> dict[str, Any]: ...  # type: ignore[overload-overlap]

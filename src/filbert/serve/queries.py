@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from filbert.data.examples import Example, rows_of
 from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.fill import best_entries, candidates_of, check_fill, mask_examples
-from filbert.inference.forward import forward, run_model
+from filbert.inference.forward import forward
 from filbert.inference.onnx_session import HIDDEN
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
@@ -99,14 +100,6 @@ def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
         rows = [row_of_value(task, item, number) for number, item in inputs]
         return PreparedInputs(predictor.row_examples(rows))
 
-    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
-        return run_model(
-            predictor.model,
-            examples,
-            max_tokens=predictor.max_tokens,
-            precision=predictor.precision,
-        )
-
     def results(prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
         predictions = task.decode(outputs, prepared.examples)
         if raw:
@@ -116,7 +109,7 @@ def _predict(predictor: Predictor, raw: bool = False) -> tuple[Any, ...]:
             predictions = [one | {"logits": values.tolist()} for one, values in pairs]
         return _from_predictions(predictions)
 
-    return prepare, outputs, results
+    return prepare, predictor.outputs, results
 
 
 def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
@@ -131,10 +124,7 @@ def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
                 examples[at] = _ids_example(predictor, at, item)
         return PreparedInputs(examples)
 
-    def outputs(examples: Sequence[Example]) -> Sequence[Any]:
-        return predictor.vectors(examples, **how)
-
-    return prepare, outputs, _one_per_example
+    return prepare, partial(predictor.vectors, **how), _one_per_example
 
 
 def _fill(predictor: Predictor, top: int = 5) -> tuple[Any, ...]:

@@ -19,7 +19,6 @@ from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
 from filbert.losses.student import (
     LayerLoss,
@@ -355,12 +354,7 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for name, split in splits.items():
         if name != "train":
-            outputs = run_model(
-                pair.teacher.model,
-                split.examples,
-                max_tokens=pair.teacher.max_tokens,
-                precision=pair.teacher.precision,
-            )
+            outputs = pair.teacher.outputs(split.examples)
             metrics[name] = task.metrics(split.gold, task.decode(outputs, split.examples))
     teacher = _describe(chosen.teacher, _model_of(pair.teacher))
     path = Path(chosen.teacher)
