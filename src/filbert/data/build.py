@@ -129,8 +129,6 @@ def _plan(
     paths: Sequence[str | Path], tokenizer: Tokenizer, options: CorpusOptions
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the corpus."""
-    if not paths:
-        raise ConfigError("No files to read. Name at least one.")
     return {
         "format": "filbert corpus",
         "version": FORMAT_VERSION,
@@ -331,14 +329,11 @@ def _block_encoder(tokenizer: Path, *, by_rules: bool) -> Callable[[Block], Enco
 def encode_blocks(
     blocks: Iterable[Block], tokenizer: Path, *, by_rules: bool, workers: int
 ) -> Generator[EncodedBlock, None, None]:
-    """Encode blocks in `workers` threads, or in this one for a single worker, in order.
+    """Encode blocks in `workers` threads, in order.
 
     The tokenizers library, which takes three quarters of the time, runs without Python's lock.
     """
     encode = _block_encoder(tokenizer, by_rules=by_rules)
-    if workers == 1:
-        yield from map(encode, blocks)
-        return
     pending: deque[Future[EncodedBlock]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for block in blocks:
