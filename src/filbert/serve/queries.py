@@ -18,7 +18,7 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch
 from filbert.data.examples import Example, rows_of
-from filbert.data.texts import cleaned, text_of, text_row
+from filbert.data.texts import text_of, text_row
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.fill import best_entries, candidates_of, check_fill, mask_examples
 from filbert.inference.forward import forward
@@ -158,7 +158,7 @@ def _attention(
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
         clean = cleaning_of(predictor.task)
-        texts = [cleaned(text_of(text_row(item, i)), clean) for i, item in inputs]
+        texts = [text_of(text_row(item, i), clean) for i, item in inputs]
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
         return PreparedInputs([_example(i, encoding) for i, encoding in enumerate(encodings)])
 
