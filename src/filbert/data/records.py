@@ -246,11 +246,7 @@ class _Choice:
                 problem = f'no column "{printable(own)}"; the columns are {_listed(names)}'
                 raise InputError(f"{where}: {problem}. {self._hint(own, key, names)}")
         for own in self.extra:
-            if picked.setdefault(own, own) != own:
-                raise InputError(
-                    f'{where}: the column "{printable(own)}" cannot be read next to '
-                    f'"{printable(picked[own])}", which is the {own} here. Rename it.'
-                )
+            picked.setdefault(own, own)
         taken = set(picked.values())
         for own in names if self.optional is None else self.optional:
             if own in known and own not in picked and own not in taken:
