@@ -20,12 +20,16 @@ class Item(NamedTuple):
 BUDGET = 80
 
 
+def add(queue: Queue[Item], *items: Item) -> bool:
+    return all(queue.put(item.request_queue, [(item.size, item)]) for item in items)
+
+
 def filled(*requests: list[int], wait: float = 0.0) -> tuple[Queue[Item], list[RequestQueue]]:
     """A queue with the sizes of some requests; their items are called a0, a1, ..., b0, b1, ..."""
     queue: Queue[Item] = Queue(BUDGET, wait)
     lanes = [RequestQueue() for _ in requests]
     for letter, lane, sizes in zip("abcdefgh", lanes, requests, strict=False):
-        queue.put(Item(lane, size, f"{letter}{i}") for i, size in enumerate(sizes))
+        add(queue, *(Item(lane, size, f"{letter}{i}") for i, size in enumerate(sizes)))
     return queue, lanes
 
 
@@ -71,14 +75,14 @@ def test_a_closed_queue_gives_back_what_waits_and_lets_nothing_in():
     queue, lanes = filled([10] * 3)
     assert [item.name for item in queue.close()] == ["a0", "a1", "a2"]
     assert queue.take() is None
-    assert not queue.put([Item(lanes[0], 1, "late")])
+    assert not add(queue, Item(lanes[0], 1, "late"))
     assert queue.size == (0, 0)
 
 
 def test_a_client_alone_never_waits_for_company():
     queue, lanes = filled([10], wait=1e6)
     assert names(queue) == ["a0"]
-    queue.put([Item(lanes[0], 10, "again")])
+    add(queue, Item(lanes[0], 10, "again"))
     assert names(queue) == ["again"]
 
 
@@ -110,11 +114,11 @@ def test_clients_that_shared_a_batch_wait_for_each_other_in_the_next(clock):
     assert len(names(queue)) == 2
     clock.now = 4e6  # that batch took its time
     taken: list[str] = []
-    queue.put([Item(first, 10, "a1")])
+    add(queue, Item(first, 10, "a1"))
     thread = Thread(target=lambda: taken.extend(i.name for i in queue.take() or ()), daemon=True)
     thread.start()
     assert waits(thread)
-    queue.put([Item(second, 10, "b1")])
+    add(queue, Item(second, 10, "b1"))
     thread.join(20)
     assert taken == ["a1", "b1"]
 
@@ -126,7 +130,7 @@ def test_a_sequence_waits_for_company_no_longer_than_it_may(clock, wait, busy):
     queue, (first, _) = filled([10], [10], wait=wait)
     names(queue)
     clock.now = busy - 0.5
-    queue.put([Item(first, 10, "a1")])
+    add(queue, Item(first, 10, "a1"))
     clock.now = busy
     assert names(queue) == ["a1"]
 

@@ -88,14 +88,6 @@ class _Queued(NamedTuple):
     number: int
     example: Example
 
-    @property
-    def request_queue(self) -> RequestQueue:
-        return self.request.queue
-
-    @property
-    def size(self) -> int:
-        return len(self.example.input_ids)
-
 
 class _Request:
     """The state of a request: its queue, outputs, and `time.perf_counter` of its stages."""
@@ -116,13 +108,15 @@ class _Request:
         """Estimated tokens that the model still has to read."""
         return self.expected + self.queue.tokens
 
-    def entries(self, examples: Sequence[Example]) -> list[_Queued]:
-        """Make the queue entries of further sequences."""
+    def entries(self, examples: Sequence[Example]) -> list[tuple[int, _Queued]]:
+        """Make the queue entries of further sequences, with their tokens."""
         self.queued = self.queued or time.perf_counter()
         first = len(self.outputs)
         self.outputs += [None] * len(examples)
-        self.tokens += sum(len(example.input_ids) for example in examples)
-        return [_Queued(self, first + i, example) for i, example in enumerate(examples)]
+        sizes = [len(example.input_ids) for example in examples]
+        self.tokens += sum(sizes)
+        entries = (_Queued(self, first + i, example) for i, example in enumerate(examples))
+        return list(zip(sizes, entries, strict=True))
 
     def put(self, number: int, output: Any) -> None:
         """Store the output of a sequence, or its exception; called by the model's thread."""
@@ -346,7 +340,7 @@ class Engine:
                     f"The answer would be too large: the inputs have more than {max_tokens:,} "
                     "tokens together. Send fewer inputs at once.",
                 )
-            if not self._queue.put(entries):
+            if not self._queue.put(request.queue, entries):
                 raise stopping()
             request.expected -= sum(_likely_tokens(item) for _, item in chunk)
         await request.wait()
@@ -378,7 +372,8 @@ class Engine:
         for sequence, output in zip(sequences, outputs, strict=True):
             sequence.request.ended = ended
             sequence.request.put(sequence.number, output)
-        tokens, seconds = sum(sequence.size for sequence in sequences), ended - began
+        tokens = sum(len(sequence.example.input_ids) for sequence in sequences)
+        seconds = ended - began
         if tokens >= _MIN_MEASURED_SHARE * self.max_batch_tokens:
             self._measured_tokens += tokens - _SPEED_DECAY * self._measured_tokens
             self._measured_seconds += seconds - _SPEED_DECAY * self._measured_seconds

@@ -12,7 +12,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from threading import Condition
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
 
 # The turn of a request, as a share of the batch: eight large requests fill one.
 _TURNS_PER_BATCH = 8
@@ -25,27 +27,16 @@ class RequestQueue:
     """The sequences of one request that wait in the queue.
 
     Attributes:
+        waiting: The number of tokens of each, and the sequence.
         credit: Tokens that the request may still send in this turn.
         since: `time.perf_counter` when the first of those waiting was added.
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Any] = deque()
+        self.waiting: deque[tuple[int, Any]] = deque()
         self.tokens = 0
         self.credit = 0
         self.since = 0.0
-
-
-class Sequence(Protocol):
-    """An entry of the queue: the queue of its request, and its number of tokens."""
-
-    @property
-    def request_queue(self) -> RequestQueue: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-
-
-_T = TypeVar("_T", bound=Sequence)
 
 
 class Queue(Generic[_T]):
@@ -75,18 +66,17 @@ class Queue(Generic[_T]):
         """Number of waiting sequences, and of their tokens."""
         return self._rows, self._tokens
 
-    def put(self, sequences: Iterable[_T]) -> bool:
-        """Add sequences; return False if the queue is closed."""
+    def put(self, own: RequestQueue, sequences: Iterable[tuple[int, _T]]) -> bool:
+        """Add sequences of a request with their tokens; return False if the queue is closed."""
         with self._changed:
             if self._closed:
                 return False
-            for sequence in sequences:
-                own = sequence.request_queue
+            for size, sequence in sequences:
                 if not own.waiting:
                     own.since = time.perf_counter()
                     self._requests.append(own)
-                own.waiting.append(sequence)
-                self._count(own, 1, sequence.size)
+                own.waiting.append((size, sequence))
+                self._count(own, 1, size)
             self._changed.notify()
             return True
 
@@ -104,7 +94,7 @@ class Queue(Generic[_T]):
         """Refuse new sequences, and return all that wait."""
         with self._changed:
             self._closed = True
-            left = [sequence for own in self._requests for sequence in own.waiting]
+            left = [sequence for own in self._requests for _, sequence in own.waiting]
             for own in self._requests:
                 own.waiting.clear()
                 own.tokens = 0
@@ -134,25 +124,26 @@ class Queue(Generic[_T]):
                     self._changed.wait(rest)
                     continue
                 batch = self._next()
-                self._num_last_requests = len({id(sequence.request_queue) for sequence in batch})
+                self._num_last_requests = len({id(own) for own, _ in batch})
                 self._handed_out = time.perf_counter()
-                return batch
+                return [sequence for _, sequence in batch]
             return None
 
-    def _next(self) -> list[_T]:
-        batch: list[_T] = []
+    def _next(self) -> list[tuple[RequestQueue, _T]]:
+        batch: list[tuple[RequestQueue, _T]] = []
         free = self._budget
         while self._requests:
             own = self._requests.popleft()
             own.credit += self.turn
-            while own.waiting and own.waiting[0].size <= own.credit:
-                size = own.waiting[0].size
+            while own.waiting and own.waiting[0][0] <= own.credit:
+                size, sequence = own.waiting[0]
                 if batch and size > free:
                     # Its turn continues in the next batch.
                     own.credit -= self.turn
                     self._requests.appendleft(own)
                     return batch
-                batch.append(own.waiting.popleft())
+                own.waiting.popleft()
+                batch.append((own, sequence))
                 own.credit -= size
                 free -= size
                 self._count(own, -1, -size)
