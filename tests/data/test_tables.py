@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from filbert.data.tables import as_data_frame, as_files, items_of
-from filbert.errors import ConfigError, InputError
+from filbert.errors import InputError
 
 ROWS = [{"text": "good", "label": 1}, {"text": "bad", "label": None}]
 
@@ -78,9 +78,3 @@ def test_paths_shares_and_none_are_left_alone():
     given = {"train": "a.csv", "dev": 0.1, "test": None, "data": Path("b.csv")}
     with as_files(given, given) as options:
         assert options == given | {"data": "b.csv"}
-
-
-def test_a_data_frame_is_refused_in_a_sentence_without_pandas(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ConfigError, match="as_frame needs pandas"):
-        as_data_frame([])

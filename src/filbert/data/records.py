@@ -455,14 +455,12 @@ def open_parquet(path: str | Path) -> Any:
     """Return the opened file, a `pyarrow.parquet.ParquetFile`.
 
     Raises:
-        InputError: No such file, an empty one, another format, or a repeated column.
+        InputError: No such file, another format, or a repeated column.
     """
     import pyarrow
     from pyarrow import parquet
 
     require_file(path)
-    if not Path(path).stat().st_size:
-        raise InputError(f"{path}: an empty file; there is no row in it.")
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from filbert.data.streams import ROWS_FOLDER
-from filbert.errors import ConfigError, InputError
+from filbert.errors import InputError
 
 # A path, or rows in memory: a pandas or polars DataFrame, an Arrow table, a datasets.Dataset, a
 # list of dicts or a dict of lists.
@@ -133,14 +133,9 @@ def as_data_frame(answers: Sequence[Mapping[str, Any]], index: Any = None) -> An
     Args:
         answers: Predictions, one a row.
         index: That of the rows, if they came from pandas.
-
-    Raises:
-        ConfigError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError("as_frame needs pandas. Run pip install pandas.") from error
+    import pandas
+
     rows = []
     for answer in answers:
         row = {name: value for name, value in answer.items() if name != "scores"}

@@ -247,7 +247,7 @@ class Predictor:
             A dict for one text or one dict, else a list of dicts, or the DataFrame.
 
         Raises:
-            ConfigError: The model has no task head, or pandas is not installed.
+            ConfigError: The model has no task head.
             InputError: An item is of another kind; with its index.
         """
         task = self.known_task()
