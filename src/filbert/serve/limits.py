@@ -100,14 +100,11 @@ class Limits:
         is_open = scope["path"] in _OPEN_PATHS or scope["path"].startswith(_OPEN_PREFIX)
         if is_post or not is_open:
             self._check_key(headers.get(b"authorization", b""))
-        declared = headers.get(b"content-length", b"0")
         if not is_post:
-            if b"transfer-encoding" in headers or declared.strip(b"0"):
-                raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
             await _until_disconnected(self.app, scope, b"", receive=receive, send=send)
             return
         self._check_concurrency()
-        seconds = self.settings.request_seconds
+        declared, seconds = headers.get(b"content-length", b"0"), self.settings.request_seconds
         try:
             body = await asyncio.wait_for(self._body(receive, declared), seconds)
         except asyncio.TimeoutError as error:
