@@ -130,14 +130,7 @@ class ColumnNames:
         return Merge(tuple(self.merge_labels), self.merge_as)
 
     def refuse_label_columns(self, instead: str) -> None:
-        """Refuse 0/1 columns, for tasks whose labels are no names.
-
-        Args:
-            instead: What their rows hold.
-
-        Raises:
-            ConfigError: Labels are to be made of 0/1 columns.
-        """
+        """Raise a ConfigError for 0/1 columns: the rows of the task hold `instead`."""
         if self.label_columns or self.merge:
             option = "--merge-labels" if self.merge else "--label-columns"
             raise ConfigError(f"{option} is for classification; {instead}.")

@@ -241,11 +241,7 @@ class _Check:
         self.files.append(_File(name, path, len(self.lines)))
 
     def read(self, rows: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
-        """Read all rows of the last file.
-
-        Raises:
-            InputError: What reading them raises.
-        """
+        """Read all rows of the last file."""
         for chunk in chunked(self._good_rows(rows), lambda row: row[2], size=2**20, count=1024):
             self._measure([row for row, _, _ in chunk], [texts for _, texts, _ in chunk])
             if progress:

@@ -49,11 +49,8 @@ def uniform(keys: np.ndarray, stream: int, counters: np.ndarray) -> np.ndarray:
 def shuffled(keys: np.ndarray, stream: int, counters: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return indices in random order within each group, the groups in order: int64.
 
-    Args:
-        keys: uint64, one per element.
-        stream: Which draws.
-        counters: Which of them, one per element.
-        groups: Ascending group numbers below 2**24.
+    `keys`, `counters` and `groups` have an entry per element; the groups are ascending numbers
+    below 2**24.
     """
     # The group in the top bits and 40 random bits below: one sort for all groups.
     order = bits(keys, stream, counters) >> np.uint64(24)

@@ -78,11 +78,7 @@ OVERFLOW_RULES = ("error", "truncate", "head-tail", "window")
 
 
 def check_overflow(rule: str, stride: int = 1) -> None:
-    """Refuse an unknown rule, and windows that do not move.
-
-    Raises:
-        ConfigError: With the nearest name.
-    """
+    """Raise a ConfigError for an unknown rule, and for windows that do not move."""
     if rule not in OVERFLOW_RULES:
         hint = did_you_mean(rule, OVERFLOW_RULES)
         raise ConfigError(f"on_overflow is {rule!r}; it is one of {list(OVERFLOW_RULES)}.{hint}")

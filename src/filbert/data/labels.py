@@ -135,11 +135,7 @@ def _name_in(row: Row, value: Any) -> str:
 
 
 def check_names(labels: Sequence[str], *, multilabel: bool) -> None:
-    """Refuse labels of training rows that cannot be trained on, or that are likely a mistake.
-
-    Raises:
-        InputError: There are too few, or "1" and "1.0" are two of them.
-    """
+    """Raise an InputError for too few labels to train on, or if "1" and "1.0" are two of them."""
     if len(labels) < (1 if multilabel else 2):
         raise InputError(
             f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
@@ -156,11 +152,7 @@ def check_names(labels: Sequence[str], *, multilabel: bool) -> None:
 
 
 def class_weights(given: str | None) -> str | tuple[float, ...] | None:
-    """Parse the option: "balanced", or numbers between commas.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """Parse the option, "balanced" or numbers between commas, or raise a ConfigError."""
     if given is None or given == "balanced":
         return given
     try:
@@ -248,11 +240,7 @@ class Merge:
         return (f"not {self.name}", self.name)
 
     def require_labels(self, labels: Sequence[str] | None) -> None:
-        """Check that a model's labels are these two; None if a row has any number of labels.
-
-        Raises:
-            ConfigError: They are not.
-        """
+        """Raise a ConfigError unless a model's labels are these two; None: any number of them."""
         if labels is None or set(labels) != set(self.labels):
             given = "any number of labels" if labels is None else f"one of {listed(labels)}"
             raise ConfigError(

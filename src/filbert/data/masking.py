@@ -75,11 +75,7 @@ class ObjectiveOptions(MaskOptions):
     max_length: int = 128
 
     def check(self) -> None:
-        """Check the values.
-
-        Raises:
-            ConfigError: An unknown name, a number out of its range, or a contradiction.
-        """
+        """Raise a ConfigError for an unknown name, a number out of range, or a contradiction."""
         style, unit = self.mask_style, self.masking
         for name, known in (("pair", PAIRS), ("masking", UNITS), ("mask_style", tuple(STYLES))):
             if (value := getattr(self, name)) not in known:

@@ -193,11 +193,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def verify_shard(folder: Path, shard: Mapping[str, Any]) -> None:
-    """Compare the files of a shard with the SHA-256 in its entry of the manifest.
-
-    Raises:
-        FormatError: A file is missing or differs.
-    """
+    """Raise a FormatError unless the files of a shard have the SHA-256 of the manifest."""
     for name, entry in shard["files"].items():
         path = folder / shard["name"] / name
         try:

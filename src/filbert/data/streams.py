@@ -222,11 +222,7 @@ def _check_encoding(encoding: str | None) -> None:
 
 
 def refuse_binary(path: str | Path, start: str) -> None:
-    """Refuse a file whose text begins as those of other formats do.
-
-    Raises:
-        InputError: It does.
-    """
+    """Raise an InputError for a file whose text begins as those of other formats do."""
     for magic, what in _NOT_TEXT.items():
         if start.startswith(magic):
             raise InputError(f"{name_of(path)}: not text but {what}.")

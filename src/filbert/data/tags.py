@@ -48,11 +48,7 @@ def tag_names(types: Iterable[str], *, alone: bool = False) -> tuple[str, ...]:
 
 
 def check_tag_names(labels: Sequence[str]) -> None:
-    """Check that all names are tags of entities, with "O" among them.
-
-    Raises:
-        ValueError: They are not.
-    """
+    """Raise a ValueError unless all names are tags of entities, with "O" among them."""
     for label in labels:
         if stands_alone(label):
             raise ValueError(_no_tag(label))

@@ -84,11 +84,7 @@ def text_row(item: Any, index: int) -> Row:
 
 
 def refuse_one_text(texts: Iterable[Any]) -> None:
-    """Refuse a single text, whose letters would count as texts, and what has no items.
-
-    Raises:
-        InputError: It is one of these.
-    """
+    """Raise an InputError for one text, whose letters would count as texts, and for no list."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         kind = "one text" if isinstance(texts, str) else f"a {type(texts).__name__}"
         raise InputError(f"This is {kind}; a list of texts is expected: [text].")

@@ -85,11 +85,7 @@ def has_masked_lm(model: Model | SessionModel) -> bool:
 
 
 def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
-    """Return the head that scores the vocabulary.
-
-    Raises:
-        ConfigError: The model has none.
-    """
+    """Return the head that scores the vocabulary, or raise a ConfigError."""
     if isinstance(model, SessionModel):
         raise ConfigError("The backend onnxruntime does not fill masks. Use the original model.")
     if isinstance(model.head, MaskedLMHead):

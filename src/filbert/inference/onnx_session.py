@@ -37,11 +37,7 @@ _MAX_SCORES = 2**17
 
 
 def check_backend(backend: str, folder: Path, *, precision: str, device: str | None) -> None:
-    """Check that a backend can run the model of a folder.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    """Raise a ConfigError unless a backend can run the model of a folder."""
     if backend not in BACKENDS:
         raise ConfigError(f"backend {backend!r} is not one of {list(BACKENDS)}.")
     if backend == "torch":

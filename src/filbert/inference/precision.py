@@ -142,11 +142,7 @@ class PrecisionLoss(NamedTuple):
         return f"{fall}, and --max-loss allows {limit}"
 
     def check(self, limit: float, what: str, precision: str = "float32") -> None:
-        """Raise a ConfigError that begins with `what` if the limit is exceeded.
-
-        Args:
-            limit: By how much a share or correlation may fall.
-        """
+        """Raise a ConfigError that begins with `what` if a share or correlation falls by more."""
         if fault := self.fault(limit):
             advice = " filbert convert --to int8 chooses layers that stay float32."
             raise ConfigError(f"{what}: {fault}.{advice if precision == 'int8' else ''}")

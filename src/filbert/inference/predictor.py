@@ -306,11 +306,7 @@ class Predictor:
             raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
 
     def known_task(self) -> Task:
-        """Return the task of the model.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """Return the task of the model, or raise a ConfigError."""
         if self.task is None:
             raise ConfigError(
                 "This model has no task head, so there is nothing to predict. Fine-tune it "

@@ -155,11 +155,7 @@ class _Worker:
             return answer(work, chunk, examples)
 
     def open(self) -> None:
-        """Load the model.
-
-        Raises:
-            ConfigError: It is not the model of the process that gives the chunks.
-        """
+        """Load the model, or raise a ConfigError if it is not that of the first process."""
         self._opened()
 
     def _opened(self) -> Work:

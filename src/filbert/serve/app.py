@@ -211,11 +211,7 @@ def _uvicorn_options(settings: Settings) -> dict[str, Any]:
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that the address can be listened on, before models are loaded.
-
-    Raises:
-        ConfigError: The host is unknown, or the port is taken or not permitted.
-    """
+    """Raise a ConfigError unless the address can be listened on, before models are loaded."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

@@ -275,11 +275,7 @@ class Engine:
         return Results(items, times)
 
     async def in_pool(self, call: Callable[[], _T]) -> _T:
-        """Run a call in the tokenisation threads.
-
-        Raises:
-            Refusal: 503, the engine is stopping.
-        """
+        """Run a call in the tokenisation threads, or refuse with 503 if the engine is stopping."""
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError as error:  # the pool is shut down

@@ -100,11 +100,7 @@ class Metrics:
         waiting: Mapping[str, Callable[[], tuple[int, int]]],
         gpu_bytes: Callable[[], int] | None = None,
     ) -> None:
-        """Set the sources of gauges.
-
-        Args:
-            gpu_bytes: Returns the reserved GPU memory; None without a GPU.
-        """
+        """Set the sources of gauges; `gpu_bytes` returns reserved memory, None without a GPU."""
         self._waiting, self._gpu_bytes = waiting, gpu_bytes
 
     def request_finished(self, method: str, route: str, *, status: int, seconds: float) -> None:

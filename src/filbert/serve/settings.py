@@ -60,11 +60,6 @@ class Settings:
     page: bool = True
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
         counts = ("workers", "max_body_bytes", "max_inputs", "max_concurrent_requests")
         check_range(self, ("port",), "be in 0..65535", lambda n: 0 <= n <= 65535)
         check_range(self, counts, "be at least 1", lambda n: n >= 1)
@@ -150,11 +145,6 @@ class ModelSettings:
     max_input_tokens: int = 100_000
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
         counts = ("max_batch_tokens", "max_queue_tokens", "max_input_tokens")
         check_range(self, counts, "be at least 1", lambda n: n >= 1)
         check_range(self, ("max_wait_ms",), "be at least 0", lambda n: 0 <= n < float("inf"))

@@ -117,11 +117,7 @@ class Call:
     def refuse_cut(
         self, results: Results, truncate: bool | None, max_length: int, *, advice: str = ""
     ) -> None:
-        """Refuse texts that were cut, unless the request or the settings allow it.
-
-        Raises:
-            Refusal: 413.
-        """
+        """Refuse texts that were cut with 413, unless the request or the settings allow it."""
         if self.settings.auto_truncate if truncate is None else truncate:
             return
         for index, result in enumerate(results.items):
@@ -206,11 +202,7 @@ def json_list(parts: Iterable[bytes]) -> bytes:
 
 
 def refuse_size(size: int) -> None:
-    """Refuse an answer of more than `MAX_RESPONSE_BYTES`.
-
-    Raises:
-        Refusal: 413.
-    """
+    """Refuse an answer of more than `MAX_RESPONSE_BYTES` with 413."""
     if size > MAX_RESPONSE_BYTES:
         message = f"The answer is larger than {MAX_RESPONSE_BYTES:,} bytes. Ask for less at once."
         raise Refusal(413, message)
