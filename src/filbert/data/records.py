@@ -231,11 +231,7 @@ class _Choice:
     extra: tuple[str, ...]
 
     def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
-        """Return the kept columns among `names`: canonical name -> the file's own.
-
-        Raises:
-            InputError: A column is missing.
-        """
+        """Return the kept columns among `names`: canonical name -> the file's own."""
         known, where = frozenset(names), self.name if line is None else f"{self.name}:{line}"
         picked = {
             key: self.columns.get(key, key)
@@ -254,11 +250,7 @@ class _Choice:
         return picked
 
     def checked(self, row: Row) -> Row:
-        """Return a row of JSON Lines or Parquet whose values are there, and whose texts are texts.
-
-        Raises:
-            InputError: They are not.
-        """
+        """Return a row of JSON Lines or Parquet after its values and its texts were checked."""
         for key in self.required:
             if row.values[key] is None:
                 problem = "is missing (null). Fill it in, or remove the row."
@@ -292,11 +284,7 @@ class _Choice:
 
 
 def _joined(symbols: list[Any], where: str, key: str) -> str:
-    """Return a list of symbols or ids as one text with spaces between.
-
-    Raises:
-        InputError: One of them is no text or whole number, is empty or holds white space.
-    """
+    """Return a list of symbols or ids as one text with spaces between."""
     for symbol in symbols:
         if type(symbol) is not int and not (isinstance(symbol, str) and symbol.split() == [symbol]):
             raise InputError(

@@ -162,11 +162,7 @@ def _is_squad(path: str | Path) -> bool:
 
 
 def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the values of every question, and its line.
-
-    Raises:
-        InputError: The file is no JSON, or has another structure.
-    """
+    """Yield the values of every question, and its line."""
     name, text = name_of(path), read_text(path)
     try:
         content = json.loads(text)

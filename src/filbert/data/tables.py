@@ -104,11 +104,7 @@ def _rows_of_columns(columns: Mapping[str, Any], name: str) -> Iterator[dict[str
 
 
 def _as_json(value: Any, where: str) -> Any:
-    """Return a cell as JSON has it; NaN, NaT and pandas.NA are missing, dates become text.
-
-    Raises:
-        InputError: JSON has no such value; with its row and column.
-    """
+    """Return a cell as JSON has it; NaN, NaT and pandas.NA are missing, dates become text."""
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         value = value.tolist()
     if type(value).__name__ in ("NAType", "NaTType"):

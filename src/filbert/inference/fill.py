@@ -138,11 +138,7 @@ def mask_examples(
 def _encode(
     texts: Sequence[str], spans: Sequence[list[tuple[int, int]]], tokenizer: Tokenizer
 ) -> list[tuple[Encoding, list[int]]]:
-    """Return each text, uncut, and the rows of its masks in it.
-
-    Raises:
-        FormatError: The tokenizer does not read its own mask as one token.
-    """
+    """Return each text, uncut, and the rows of its masks in it."""
     pairs = [translated(*both, tokenizer) for both in zip(texts, spans, strict=True)]
     encodings = tokenizer.encode([text for text, _ in pairs], with_offsets=True)
     rows: list[tuple[Encoding, list[int]]] = []

@@ -180,11 +180,7 @@ class SessionModel(nn.Module):
         return torch.device("cpu")
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """Return what a `Model` returns.
-
-        Raises:
-            ConfigError: Hidden states are needed, and the export has only logits.
-        """
+        """Return what a `Model` returns."""
         assert at is None, "an exported head answers for all rows"
         if self.head is None or isinstance(self.head, VectorHead):
             hidden = self.encoder(batch)
