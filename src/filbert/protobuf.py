@@ -44,33 +44,21 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | bytes]]:
 
 
 def as_bytes(value: int | bytes) -> bytes:
-    """Return the value of a field that holds bytes, a text or a message.
-
-    Raises:
-        Damaged: It is a number.
-    """
+    """Return the bytes of a field (a text or a message too), or raise Damaged for a number."""
     if isinstance(value, int):
         raise Damaged("a field holds a number where bytes are expected")
     return value
 
 
 def as_number(value: int | bytes) -> int:
-    """Return the value of an `int32` or `int64` field, which may be negative.
-
-    Raises:
-        Damaged: It is no number.
-    """
+    """Return the value of an `int32` or `int64` field, or raise Damaged if it is no number."""
     if not isinstance(value, int):
         raise Damaged("a field holds bytes where a number is expected")
     return value - _MAX_VARINT if value >= _MAX_VARINT // 2 else value
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the number at byte `at`, in [0, 2**64), and the byte after it.
-
-    Raises:
-        Damaged: It is truncated, or longer than 64 bits.
-    """
+    """Return the number at byte `at`, in [0, 2**64), and the byte after it, or raise Damaged."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

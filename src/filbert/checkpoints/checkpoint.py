@@ -210,11 +210,7 @@ def _with_pooler_for(
 
 
 def as_causal(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the same weights with causal attention; the last token represents the sequence.
-
-    Raises:
-        ConfigError: Some layers have local attention, which is bidirectional.
-    """
+    """Return the same weights with causal attention, or raise a ConfigError for local attention."""
     if checkpoint.config.attention.causal:
         return checkpoint
     config = checkpoint.config.changed(causal=True)

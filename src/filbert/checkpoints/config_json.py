@@ -67,11 +67,7 @@ LABELLED = ("sequence", "tokens")
 
 
 def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], path: Path) -> None:
-    """Check that each key of `must` is absent or has one of the values there.
-
-    Raises:
-        FormatError: Another value, which the encoder cannot express.
-    """
+    """Raise a FormatError unless each key of `must` is absent or has one of the values there."""
     for key, allowed in must.items():
         if key in raw and raw[key] not in allowed:
             only = f"filbert supports only {short(allowed[0])}."
@@ -284,11 +280,7 @@ def problem_type(raw: dict[str, Any], path: Path) -> str | None:
 
 
 def check_head(family: Family, kind: str | None) -> None:
-    """Check that the family has a class for a kind of head.
-
-    Raises:
-        ConfigError: It has not.
-    """
+    """Raise a ConfigError unless the family has a class for a kind of head."""
     if kind not in family.heads:
         known = ", ".join(name for name in family.heads if name)
         raise ConfigError(

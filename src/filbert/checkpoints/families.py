@@ -416,11 +416,7 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _thetas(raw: dict[str, Any], keys: dict[str, str], path: Path) -> dict[str, Any]:
-    """Return the bases of rotary positions that are nested by kind of layer, under flat `keys`.
-
-    Raises:
-        FormatError: Scaled positions, or another kind of layer.
-    """
+    """Return the bases of rotary positions that are nested by kind of layer, under flat `keys`."""
     parameters = raw.get("rope_parameters") or {}
     if not isinstance(parameters, dict):
         raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
@@ -437,11 +433,7 @@ def _thetas(raw: dict[str, Any], keys: dict[str, str], path: Path) -> dict[str, 
 
 
 def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with the base of the rotary positions as a flat key.
-
-    Raises:
-        FormatError: Scaled positions.
-    """
+    """Return config.json with the base of the rotary positions as a flat key."""
     given = raw.get("rope_parameters") or {}
     if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
         raise FormatError(

@@ -376,11 +376,7 @@ _HEAD_SIZE = 64
 
 
 def _config_file(folder: Path) -> Path | None:
-    """Return the configuration in a checkpoint's folder, or None.
-
-    Raises:
-        FormatError: There are several, and none has the usual name.
-    """
+    """Return the configuration in a checkpoint's folder, or None; several are a FormatError."""
     for name in GOOGLE_CONFIGS:
         if (folder / name).is_file():
             return folder / name

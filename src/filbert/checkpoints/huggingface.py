@@ -556,11 +556,7 @@ def config_text(checkpoint: Checkpoint) -> str:
 
 
 def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:
-    """Compare files with their digests in filbert.json, which also finds a flipped bit in a tensor.
-
-    Raises:
-        FormatError: A file is not the one that is listed.
-    """
+    """Raise a FormatError for a file that differs from its digest in filbert.json."""
     for path in paths:
         try:
             entry = filbert.get("files", {}).get(path.relative_to(folder).as_posix(), {})

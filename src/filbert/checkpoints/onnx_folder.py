@@ -29,11 +29,7 @@ _MOST_INSIDE = 2**31 - 2**24
 
 
 def check_installed() -> None:
-    """Check that the optional packages are installed.
-
-    Raises:
-        ConfigError: They are not.
-    """
+    """Raise a ConfigError unless the optional packages are installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

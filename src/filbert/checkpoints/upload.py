@@ -18,11 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def check_repo(repo_id: str) -> None:
-    """Check that a repository id has the form "owner/name".
-
-    Raises:
-        ConfigError: It has not.
-    """
+    """Raise a ConfigError unless a repository id has the form "owner/name"."""
     if repo_id.count("/") != 1 or not all(repo_id.split("/")):
         raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
 

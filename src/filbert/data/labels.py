@@ -18,11 +18,7 @@ MAX_LABEL = 200
 
 
 def label_name(value: Any) -> str:
-    """Return a label as text, without spaces around it: 1, 1.0 and "1" are one label.
-
-    Raises:
-        ValueError: A list, an object, or a number that is none.
-    """
+    """Return a label as text (1, 1.0 and "1" are one), or raise a ValueError if it is no label."""
     if isinstance(value, list | tuple | dict | set | bytes | np.ndarray) or value is None:
         raise ValueError(f"{type(value).__name__} is no label")
     if isinstance(value, bool):

@@ -305,11 +305,7 @@ class Masker:
     def of(
         cls, tokenizer: Tokenizer, options: ObjectiveOptions, weights: np.ndarray | None = None
     ) -> Masker:
-        """Create the rules for a tokenizer.
-
-        Raises:
-            ConfigError: The vocabulary has no mask token.
-        """
+        """Create the rules for a tokenizer, or raise a ConfigError if it has no mask token."""
         if tokenizer.mask_id is None:
             raise ConfigError(
                 "The vocabulary has no mask token, so nothing can be masked. "

@@ -145,11 +145,7 @@ def has_columns(path: str | Path) -> bool:
 
 
 def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of the file's bytes, as hexadecimal digits.
-
-    Raises:
-        InputError: No such file, or one that cannot be read.
-    """
+    """Return the SHA-256 of the file's bytes in hexadecimal, or raise an InputError."""
     if str(path) == "-":
         raise InputError("Standard input is read once, and here it is read twice. Give a file.")
     require_file(path)

@@ -535,11 +535,7 @@ class EncoderConfig:
         return self.positions.rows - self.positions.offset
 
     def check_max_length(self, max_length: object) -> None:
-        """Check that a sequence may have so many tokens; None is the model's own limit.
-
-        Raises:
-            ConfigError: The model does not have so many positions.
-        """
+        """Raise a ConfigError unless a sequence may have so many tokens; None always may."""
         longest = self.max_tokens_per_sequence
         fits = isinstance(max_length, int) and 3 <= max_length <= longest
         if max_length is not None and not fits:

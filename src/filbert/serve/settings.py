@@ -68,11 +68,7 @@ class Settings:
         check_range(self, times, "be above 0", lambda n: 0 < n < float("inf"))
 
     def origins(self) -> tuple[str, ...]:
-        """Return the origins of `cors`.
-
-        Raises:
-            ConfigError: An entry is not an origin.
-        """
+        """Return the origins of `cors`, or raise a ConfigError if one is not an origin."""
         parts = tuple(part.strip() for part in (self.cors or "").split(",") if part.strip())
         for origin in parts:
             if origin != "*" and not origin.startswith(("http://", "https://")):

@@ -20,11 +20,7 @@ _UNSPACED = "\u0e00"
 
 
 def mask_name(tokenizer: Tokenizer) -> str:
-    """Return the vocabulary's own mask token: "[MASK]" or "<mask>".
-
-    Raises:
-        FormatError: It has none.
-    """
+    """Return the vocabulary's own mask token, "[MASK]" or "<mask>", or raise a FormatError."""
     if tokenizer.mask_id is None:
         raise FormatError(
             "The vocabulary of this model has no mask token, so the model cannot fill one. "

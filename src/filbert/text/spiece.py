@@ -294,11 +294,7 @@ def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def read_data(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        FormatError: It has more than MAX_BYTES.
-    """
+    """Return the content of a file, or raise a FormatError above MAX_BYTES."""
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise FormatError(f"{path} has {size:,} bytes; no tokenizer's {path.name} has so many.")

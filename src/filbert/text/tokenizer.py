@@ -425,11 +425,7 @@ class Tokenizer:
         return windows
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Return the vocabulary entry of each id.
-
-        Raises:
-            InputError: An id that is not in the vocabulary.
-        """
+        """Return the vocabulary entry of each id, or raise an InputError for an unknown id."""
         tokens: list[str] = []
         for number in ids:
             inside = 0 <= number < self.vocab_size

@@ -45,11 +45,7 @@ MAX_GROWTH = 4096
 
 
 def check_growth(backend: Tokenizer, path: Path) -> None:
-    """Refuse rules that can make a text, or a decoded text, very much longer.
-
-    Raises:
-        FormatError: A letter could become more than MAX_GROWTH.
-    """
+    """Raise a FormatError for rules that can make a text, decoded or not, much longer."""
     growth = 1.0
     waiting = [
         json.loads(part.__getstate__())
