@@ -6,6 +6,7 @@ from sklearn import metrics as judge
 
 from filbert.errors import InputError
 from filbert.metrics import ranking
+from filbert.report.plots import Ranking
 
 
 def drawn(seed: int, num_rows: int = 300, levels: int | None = None):
@@ -29,11 +30,12 @@ def test_areas_are_those_of_all_pairs_and_of_all_steps_in_recall(seed, levels):
 
 def test_curves_pass_through_the_points_of_scikit_learn():
     positive, scores = drawn(1, levels=9)
-    false_rate, true_rate = ranking.roc_curve(positive, scores)
+    curves = Ranking("", positive, scores)
+    false_rate, true_rate = curves.curve("roc")
     their_false, their_true, _ = judge.roc_curve(positive, scores, drop_intermediate=False)
     np.testing.assert_allclose(false_rate, their_false, atol=1e-12)
     np.testing.assert_allclose(true_rate, their_true, atol=1e-12)
-    recall, precision = ranking.pr_curve(positive, scores)
+    recall, precision = (side[1:] for side in curves.curve("pr"))
     their_precision, their_recall, _ = judge.precision_recall_curve(positive, scores)
     # Theirs runs from low to high scores and ends with an invented point (recall 0, precision 1).
     np.testing.assert_allclose(recall, their_recall[:-1][::-1], atol=1e-12)

@@ -1,4 +1,4 @@
-"""ROC and precision-recall curves, the areas under them, and the threshold with the highest F1.
+"""Counts above each score, areas under ROC and precision-recall curves, and the best threshold.
 
 N rows, K distinct scores.
 """
@@ -63,25 +63,6 @@ def cuts(is_positive: ArrayLike, scores: ArrayLike) -> Cuts:
     at = np.flatnonzero(last_of_group)
     hits = np.cumsum(positive[order], dtype=np.int64)[at]
     return Cuts(falling[at], at + 1, hits, len(values), int(positive.sum()))
-
-
-def roc_curve(is_positive: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return false and true positive rates from (0, 0) to (1, 1), float64 (K + 1,).
-
-    Rows of both classes are required.
-    """
-    table = cuts(is_positive, scores)
-    false_rate = (table.flagged - table.hits) / (table.num_rows - table.num_positives)
-    return np.append(0.0, false_rate), np.append(0.0, table.hits / table.num_positives)
-
-
-def pr_curve(is_positive: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return recall and precision from the highest score down, float64 (K,).
-
-    A positive row is required.
-    """
-    table = cuts(is_positive, scores)
-    return table.hits / table.num_positives, table.hits / table.flagged
 
 
 def roc_auc(is_positive: ArrayLike, scores: ArrayLike) -> float | None:

@@ -321,10 +321,13 @@ class Ranking:
 
     def curve(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Return x and y of the curve "roc" or "pr"."""
+        table = ranking.cuts(self.is_positive, self.scores)
+        recall, misses = table.hits / table.num_positives, table.flagged - table.hits
         if kind == "roc":
-            return ranking.roc_curve(self.is_positive, self.scores)
-        x, y = ranking.pr_curve(self.is_positive, self.scores)
-        return np.append(0, x), np.append(y[0], y)
+            false_rate = misses / (table.num_rows - table.num_positives)
+            return np.append(0.0, false_rate), np.append(0.0, recall)
+        precision = table.hits / table.flagged
+        return np.append(0.0, recall), np.append(precision[0], precision)
 
     def area(self, kind: str) -> float:
         """Return ROC AUC or average precision."""
