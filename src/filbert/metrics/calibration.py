@@ -118,11 +118,7 @@ def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: 
 
     Arguments as for `reliability_bins`. 0.03: probabilities are off by three points on average.
     """
-    table = [b for b in reliability_bins(is_true, confidence, bins) if b.num_rows]
+    table = reliability_bins(is_true, confidence, bins)
     num_rows = sum(b.num_rows for b in table)
-    distances = (
-        b.num_rows * abs(b.confidence - b.frequency)
-        for b in table
-        if b.confidence is not None and b.frequency is not None
-    )
+    distances = (b.num_rows * abs((b.confidence or 0.0) - (b.frequency or 0.0)) for b in table)
     return sum(distances) / num_rows if num_rows else 0.0
