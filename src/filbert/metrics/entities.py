@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 _PREFIXED = re.compile("[BIESLU](-|$)")
 # Prefixes that continue an entity, and those that can be continued.
 _CONTINUES, _LEFT_OPEN = frozenset("IEL"), frozenset("BI")
-
-
-def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the entities of one sentence as (type, first word, word after the last), in order.
-
-    `tags` may be in BIO, IOB1, IOBES or BILOU, or malformed. The type of a tag without one, such as
-    "B", is "_". A tag without prefix, such as "NOUN", is an entity of one word.
-    """
-    return list(_entities(tags, {}))
 
 
 def entity_metrics(
@@ -43,14 +35,13 @@ def entity_metrics(
     given: Counter[str] = Counter()
     right: Counter[str] = Counter()
     num_tags = num_equal = 0
-    known: dict[str, tuple[str, str]] = {}
     for truth, answer in zip(gold, predicted, strict=True):
         if len(truth) != len(answer):
             raise ValueError(f"{len(answer)} tags for {len(truth)} words")
         num_tags += len(truth)
         num_equal += sum(map(str.__eq__, truth, answer))
-        expected = set(_entities(truth, known))
-        found = set(_entities(answer, known))
+        expected = set(entities_of(truth))
+        found = set(entities_of(answer))
         wanted.update(kind for kind, _, _ in expected)
         given.update(kind for kind, _, _ in found)
         right.update(kind for kind, _, _ in expected & found)
@@ -63,9 +54,36 @@ def entity_metrics(
     return {**total, "accuracy": accuracy, "per_label": per_label}
 
 
+@lru_cache
 def split(tag: str) -> tuple[str, str]:
     """Return prefix and type of a tag that is not "O"; the prefix is "" if it has none."""
     return (tag[0], tag[2:] or "_") if _PREFIXED.match(tag) else ("", tag)
+
+
+def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return the entities of one sentence as (type, first word, word after the last), in order.
+
+    `tags` may be in BIO, IOB1, IOBES or BILOU, or malformed. The type of a tag without one, such as
+    "B", is "_". A tag without prefix, such as "NOUN", is an entity of one word.
+    """
+    before, kind = "O", ""  # prefix and type of the previous tag
+    start = 0
+    found: list[tuple[str, int, int]] = []
+    for index, tag in enumerate(tags):
+        if tag == "O":
+            if before != "O":
+                found.append((kind, start, index))
+                before = "O"
+            continue
+        prefix, own = split(tag)
+        if own != kind or prefix not in _CONTINUES or before not in _LEFT_OPEN:
+            if before != "O":
+                found.append((kind, start, index))
+            start, kind = index, own
+        before = prefix
+    if before != "O":
+        found.append((kind, start, len(tags)))
+    return found
 
 
 def _rates(right: int, given: int, wanted: int) -> dict[str, float]:
@@ -74,27 +92,3 @@ def _rates(right: int, given: int, wanted: int) -> dict[str, float]:
         "recall": right / wanted if wanted else 0.0,
         "f1": 2 * right / (given + wanted) if given + wanted else 0.0,
     }
-
-
-def _entities(
-    tags: Sequence[str], known: dict[str, tuple[str, str]]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield the entities; `known` caches prefix and type of tags."""
-    before, kind = "O", ""  # prefix and type of the previous tag
-    start = 0
-    for index, tag in enumerate(tags):
-        if tag == "O":
-            if before != "O":
-                yield kind, start, index
-                before = "O"
-            continue
-        if tag not in known:
-            known[tag] = split(tag)
-        prefix, own = known[tag]
-        if own != kind or prefix not in _CONTINUES or before not in _LEFT_OPEN:
-            if before != "O":
-                yield kind, start, index
-            start, kind = index, own
-        before = prefix
-    if before != "O":
-        yield kind, start, len(tags)
