@@ -118,7 +118,7 @@ def run(side: str, options: PretrainOptions) -> dict[str, object]:
     trained = model if side == "filbert" else other
     rows = translation.encode_pairs(translator, train)
     begun = time.perf_counter()
-    with RunLog(None, quiet=True) as log:
+    with RunLog(None) as log:
         steps = translation.train_model(trained, rows, options, log)
     seconds = time.perf_counter() - begun
     if side == "torch":

@@ -7,7 +7,6 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -65,24 +64,18 @@ class RunLog:
     """Logs the metrics of one run.
 
     Args:
-        folder: Where metrics.jsonl is written; None for no file.
+        folder: Where metrics.jsonl is written; None for all ranks but the first: they write and
+            print nothing.
         tensorboard: Also write event files to folder/tensorboard.
         resume: Keep what an interrupted run wrote, up to the step given to `start`.
-        quiet: Print nothing; for all ranks but the first.
     """
 
     def __init__(
-        self,
-        folder: Path | None,
-        *,
-        tensorboard: bool = False,
-        resume: bool = False,
-        quiet: bool = False,
+        self, folder: Path | None, *, tensorboard: bool = False, resume: bool = False
     ) -> None:
         self._file: TextIO | None = None
         self._board: Any = None
         self._path = None if folder is None else folder / "metrics.jsonl"
-        self._quiet = quiet
         if folder is not None and self._path is not None:
             if not resume:
                 self._path.unlink(missing_ok=True)
@@ -98,12 +91,7 @@ class RunLog:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
         if self._file is not None:
             self._file.close()
@@ -112,9 +100,8 @@ class RunLog:
 
     def say(self, text: str) -> None:
         """Print one line on stderr."""
-        if self._quiet:
-            return
-        print_line(text, on=self._progress.console)
+        if self._path is not None:
+            print_line(text, on=self._progress.console)
 
     def start(
         self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
@@ -124,7 +111,7 @@ class RunLog:
         An earlier process has done `done` of the whole, up to the optimizer step `step`.
         """
         self._forget_after(step)
-        if self._quiet:
+        if self._path is None:
             return
         name = "train (seconds)" if in_seconds else "train"
         self._bar = self._progress.add_task(

@@ -123,13 +123,9 @@ def train(training: Training) -> Outcome:
         Interrupted: A signal arrived; the state is saved.
         ConfigError: The state to resume belongs to another run.
     """
-    run, is_first = training.run, training.parallel.is_first
-    with RunLog(
-        training.folder if is_first else None,
-        tensorboard=run.tensorboard,
-        resume=run.resume,
-        quiet=not is_first,
-    ) as log:
+    run = training.run
+    folder = training.folder if training.parallel.is_first else None
+    with RunLog(folder, tensorboard=run.tensorboard, resume=run.resume) as log:
         loop = _Loop(training, log)
         if run.resume:
             loop.resume()
