@@ -41,7 +41,7 @@ def test_a_single_process_gets_back_what_it_gives(model):
     parallel = Parallel(0, 1, torch.device("cpu"))
     value = {"a": (1, 2)}
     assert parallel.wrap(model) is model
-    assert parallel.sum(0.1) == 0.1
+    assert parallel.sums([0.1]) == [0.1]
     assert parallel.any(True) and not parallel.any(False)
     assert parallel.broadcast(value) is value
     assert parallel.numbers(7) == [7]

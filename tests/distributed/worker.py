@@ -328,7 +328,7 @@ def small_things(parallel: Parallel) -> dict[str, Any]:
     rows = torch.arange(6.0).view(3, 2)[: 3 * rank] + 10 * rank
     gathered, _ = parallel.gather_rows(rows.requires_grad_(True)), parallel.barrier()
     return {
-        "sum": parallel.sum(2.0**40 + rank),
+        "sum": parallel.sums([2.0**40 + rank])[0],
         "any": [parallel.any(False), parallel.any(rank == 1), parallel.any(True)],
         "broadcast": parallel.broadcast({"from": rank, "list": [1, None, 0.1]}),
         "rows": gathered.tolist(),

@@ -144,17 +144,13 @@ class Parallel:
         dist.all_reduce(total)
         return [float(value) for value in total]
 
-    def sum(self, value: float) -> float:
-        """Return the sum over all ranks, as `sums`."""
-        return self.sums([value])[0]
-
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank."""
-        return self.sum(float(flag)) > 0
+        return self.sums([float(flag)])[0] > 0
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self.sum(0.0)
+        self.sums([0.0])
 
     def broadcast(self, value: Any) -> Any:
         """Send a JSON value from the first rank to every rank; nothing is ever unpickled."""
