@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +35,6 @@ _MOMENTUM = 0.95
 _USUAL_RMS = 0.2
 
 
-class _GroupKey(NamedTuple):
-    """The properties that all parameters of a group share; see `new_optimizer`."""
-
-    share: float
-    parts: int
-    in_layer: bool
-
-
 def new_optimizer(
     model: Trainable, options: TrainOptions, *, precision: str = "auto"
 ) -> torch.optim.Optimizer:
@@ -60,15 +52,16 @@ def new_optimizer(
     "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
     shares = rate_shares(model, options.layer_decay or 1.0)
-    kinds: dict[_GroupKey, list[Tensor]] = {}
+    kinds: dict[tuple[float, int, bool], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             in_layer = _IN_LAYER.search(name) is not None
-            kind = _GroupKey(shares[name], _parts(name, parameter, model), in_layer)
+            kind = (shares[name], _parts(name, parameter, model), in_layer)
             kinds.setdefault(kind, []).append(parameter)
     groups: list[dict[str, Any]] = [
-        {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()
-        for kind, some in kinds.items()
+        {"params": some, "share": share, "parts": parts, "in_layer": in_layer}
+        | {"weight_decay": options.weight_decay * bool(parts)}
+        for (share, parts, in_layer), some in kinds.items()
     ]
     optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adamw": partial(torch.optim.AdamW, fused=True),
