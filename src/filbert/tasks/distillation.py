@@ -41,7 +41,6 @@ class LayerDistillation:
 
     layer_losses: tuple[LayerLoss, ...]
     masked_weight: float = 0.0
-    pair = "none"
 
     @property
     def spec(self) -> LossSpec:

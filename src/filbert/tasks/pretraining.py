@@ -83,7 +83,6 @@ class ReplacedTokens:
 
     head_kind = "discriminator"
     spec = LossSpec(("mlm_loss", "replaced_loss"), "replaced_loss")
-    pair = "none"
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return where words are masked, (K,), and what they were, (K,), which the model reads."""
