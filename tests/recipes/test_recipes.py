@@ -21,7 +21,7 @@ from filbert.recipes import built_in, read_recipe
 from filbert.train.options import flat, keys_of_tables
 from filbert.train.pretrain import _phases
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.schedule import rate_at_step
+from filbert.train.schedule import rate_at
 
 # Those of `lineage` have tests of their own.
 RECIPES = [
@@ -122,9 +122,7 @@ def test_a_recipe_has_the_published_numbers(name):
 def test_the_rate_rises_for_the_published_number_of_steps(name):
     options = options_of(name).train
     rates = [
-        rate_at_step(
-            options.schedule, step, steps=options.steps, warmup=options.warmup, peak=options.lr
-        )
+        rate_at(options.schedule, step, options.steps, warmup=options.warmup, peak=options.lr)
         for step in range(WARMUP_STEPS[name] - 2, WARMUP_STEPS[name] + 2)
     ]
     assert rates[0] < rates[1] and max(rates[1], rates[2]) > rates[3]

@@ -18,7 +18,7 @@ from filbert.model.heads import Model, new_head
 from filbert.train.base_model import freeze
 from filbert.train.optimizer import Muon, new_optimizer
 from filbert.train.options import TrainOptions
-from filbert.train.schedule import rate_at_step
+from filbert.train.schedule import rate_at
 
 STEPS = 20
 LR, DECAY, BETA1, BETA2, EPS = 1e-2, 0.1, 0.9, 0.98, 1e-6
@@ -191,7 +191,7 @@ def test_a_schedule_is_that_of_transformers(ours, theirs, warmup):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=3e-4)
     judge = get_scheduler(theirs, optimizer, int(warmup * steps), steps)
     for step in range(steps):
-        found = rate_at_step(ours, step, steps=steps, warmup=warmup, peak=3e-4)
+        found = rate_at(ours, step, steps, warmup=warmup, peak=3e-4)
         assert found == pytest.approx(judge.get_last_lr()[0], rel=1e-12, abs=1e-18)
         with warnings.catch_warnings():
             # It wants the optimiser to step before it.

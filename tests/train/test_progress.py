@@ -9,7 +9,7 @@ import torch
 
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Progress, Schedule
-from filbert.train.schedule import rate_at_fraction, rate_at_step
+from filbert.train.schedule import rate_at
 
 
 class Rows:
@@ -63,7 +63,7 @@ def test_the_switch_is_told_once_at_its_step():
 @pytest.mark.parametrize("schedule", ["linear", "bert", "electra", "cosine", "trapezoid"])
 def test_one_schedule_spans_both_phases(schedule):
     made = walk(schedule_of(0.3, steps=40, schedule=schedule))
-    wanted = [rate_at_step(schedule, step, steps=40, warmup=0.2, peak=1e-3) for step in range(40)]
+    wanted = [rate_at(schedule, step, 40, warmup=0.2, peak=1e-3) for step in range(40)]
     assert [rate for *_, rate in made] == wanted
     assert made[28][1] == 1 and 0 < wanted[39] < wanted[27]
 
@@ -79,7 +79,7 @@ def test_a_time_budget_decides_phases_rate_and_end_by_the_clock():
     made = walk(plan, seconds=0.5)
     assert len(made) == 40
     assert [step for step, phase, inside, _ in made if phase == 1 and inside == 0] == [30]
-    wanted = [rate_at_fraction("linear", i / 40, warmup=0.2, peak=1e-3) for i in range(40)]
+    wanted = [rate_at("linear", i / 2, 20, warmup=0.2, peak=1e-3) for i in range(40)]
     assert [rate for *_, rate in made] == pytest.approx(wanted)
 
 

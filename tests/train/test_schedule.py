@@ -9,8 +9,7 @@ from filbert.train.options import TrainOptions
 from filbert.train.schedule import (
     SCHEDULES,
     parse_time,
-    rate_at_fraction,
-    rate_at_step,
+    rate_at,
 )
 
 PEAK = 8.0
@@ -30,32 +29,27 @@ PEAK = 8.0
         ("constant", {0: 0, 10: 4, 20: 8, 60: 8, 99: 8}),
     ],
 )
-def test_a_schedule_has_the_values_computed_by_hand_in_steps_and_in_time(name, corners):
+def test_a_schedule_has_the_values_computed_by_hand(name, corners):
     for step, wanted in corners.items():
-        found = rate_at_step(name, step, steps=100, warmup=0.2, peak=PEAK)
-        assert found == pytest.approx(wanted, abs=1e-12)
-        found = rate_at_fraction(name, step / 100, warmup=0.2, peak=PEAK)
+        found = rate_at(name, step, 100, warmup=0.2, peak=PEAK)
         assert found == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_without_warm_up_a_run_begins_at_the_peak_and_even_one_step_learns(name):
-    assert rate_at_step(name, 0, steps=50, warmup=0.0, peak=PEAK) == PEAK
-    assert rate_at_step(name, 0, steps=1, warmup=0.9, peak=PEAK) == PEAK
-    assert rate_at_fraction(name, 0.0, warmup=0.0, peak=PEAK) == PEAK
+    assert rate_at(name, 0, 50, warmup=0.0, peak=PEAK) == PEAK
+    assert rate_at(name, 0, 1, warmup=0.9, peak=PEAK) == PEAK
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("warmup", [0.0, 0.06, 0.5, 0.95, 1 - 2**-53])
 def test_a_rate_is_never_negative_nor_above_the_peak(name, warmup):
     for steps in (1, 7, 1000):
-        rates = [
-            rate_at_step(name, step, steps=steps, warmup=warmup, peak=PEAK) for step in range(steps)
-        ]
+        rates = [rate_at(name, step, steps, warmup=warmup, peak=PEAK) for step in range(steps)]
         assert all(0 <= rate <= PEAK for rate in rates)
         assert rates[-1] > 0
     for part in (0.0, 0.3, 0.5, 0.96, 1 - 1e-6, 1 - 2**-53):
-        assert 0 <= rate_at_fraction(name, part, warmup=warmup, peak=PEAK) <= PEAK
+        assert 0 <= rate_at(name, part * 90.5, 90.5, warmup=warmup, peak=PEAK) <= PEAK
 
 
 def test_an_unknown_schedule_is_refused_with_the_nearest_name():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from filbert.tasks.base import FALLING
 from filbert.train.options import TrainOptions
-from filbert.train.schedule import rate_at_fraction, rate_at_step
+from filbert.train.schedule import rate_at
 
 if TYPE_CHECKING:
     from filbert.data.instances import Batches
@@ -144,14 +144,11 @@ class Schedule:
 
     def learning_rate(self, progress: Progress) -> float:
         """Return the learning rate of the next step."""
-        options, peak = self.options, self.options.peak_lr
+        options = self.options
+        done, whole = self.position(progress)
         if self.seconds is not None:
-            done = min(progress.clock / self.seconds, 1.0 - 1e-6)
-            return rate_at_fraction(options.schedule, done, warmup=options.warmup, peak=peak)
-        assert self.steps is not None
-        return rate_at_step(
-            options.schedule, progress.step, steps=self.steps, warmup=options.warmup, peak=peak
-        )
+            done = min(done, (1.0 - 1e-6) * whole)
+        return rate_at(options.schedule, done, whole, warmup=options.warmup, peak=options.peak_lr)
 
     def is_due(self, progress: Progress, clock_before: float) -> bool:
         """Return whether to evaluate on dev after a step that began at `clock_before`."""

@@ -1,7 +1,7 @@
 """The learning rate over a run, and the time a run may take.
 
-A schedule is a curve over the steps of a run, or over its time if there is a time budget. Both use
-the same formula: t of T steps with W of them for warm-up, or t of 1 with W = warmup.
+A schedule is a curve over the steps of a run, or over its seconds if there is a time budget: t of T
+with W of them for warm-up.
 """
 
 from __future__ import annotations
@@ -21,23 +21,18 @@ _COOLDOWN = 0.2
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
-def rate_at_step(schedule: str, step: int, *, steps: int, warmup: float, peak: float) -> float:
-    """Return the learning rate of a step.
+def rate_at(schedule: str, done: float, whole: float, *, warmup: float, peak: float) -> float:
+    """Return the learning rate of a step, or after a time.
 
     Args:
         schedule: A key of `SCHEDULES`.
-        step: From 0 to `steps` - 1. With warm-up the first step has rate 0; the last one has a rate
-            above 0, except in a run of one step.
-        steps: Number of steps of the run.
-        warmup: Share of the steps over which the rate rises, rounded down to whole steps.
+        done: The step, from 0, or the seconds so far; below `whole`. With warm-up the first step
+            has rate 0; the last one has a rate above 0, except in a run of one step.
+        whole: Steps or seconds of the run.
+        warmup: Share of the run over which the rate rises, rounded down to whole steps or seconds.
         peak: The highest rate.
     """
-    return SCHEDULES[schedule](step, steps, int(warmup * steps), peak)
-
-
-def rate_at_fraction(schedule: str, fraction: float, *, warmup: float, peak: float) -> float:
-    """Return the learning rate after `fraction` of the run's time, in [0, 1); else as above."""
-    return SCHEDULES[schedule](fraction, 1.0, warmup, peak)
+    return SCHEDULES[schedule](done, whole, int(warmup * whole), peak)
 
 
 def parse_time(text: str) -> float:
