@@ -96,9 +96,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
-    dev: list[Example] = []
-    if "dev" in corpora:
-        dev = held_out(corpora["dev"], tokenizer, objective, data.dev_rows)
+    dev = held_out(corpora, tokenizer, objective, data.dev_rows)
     digests = {name: corpus.digest for name, corpus in corpora.items()}
     digests["teacher"] = digest_of(student.teacher.state_dict())
     return TextRun(

@@ -216,11 +216,9 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         model = checkpoint.build()
     freeze(model, train.freeze)
     phases = _phases(options, corpora["train"], tokenizer, parallel.device)
-    dev: list[Example] = []
-    if "dev" in corpora:
-        # The same masks for every mask rate, so that runs can be compared.
-        even = dataclasses.replace(objective, mask_rate=data.dev_mask_rate)
-        dev = held_out(corpora["dev"], tokenizer, even, data.dev_rows)
+    # The same masks for every mask rate, so that runs can be compared.
+    even = dataclasses.replace(objective, mask_rate=data.dev_mask_rate)
+    dev = held_out(corpora, tokenizer, even, data.dev_rows)
     mark = fingerprint(options, model, {name: one.digest for name, one in corpora.items()})
     model = model.to(parallel.device)
 
@@ -249,15 +247,9 @@ def _phases(
     Source: Devlin et al. 2019, appendix A.2.
     """
     objective, phases, train = options.objective, options.phases, options.train
-    max_tokens = max_tokens_of(train, device)
-    first = PretrainLoader(
-        corpus,
-        tokenizer,
-        objective,
-        batch_size=train.rows_per_step,
-        max_tokens=max_tokens,
-        seed=options.run.seed,
-    )
+    rows, seed = train.rows_per_step, options.run.seed
+    new_loader = partial(PretrainLoader, corpus, tokenizer, max_tokens=max_tokens_of(train, device))
+    first = new_loader(objective, batch_size=rows, seed=seed)
     if phases.second_length is None:
         return [Phase(first)]
     ratio = phases.second_length / objective.max_length
@@ -267,22 +259,18 @@ def _phases(
         max_length=phases.second_length,
         max_predictions=most and round(most * ratio),
     )
-    second = PretrainLoader(
-        corpus,
-        tokenizer,
-        longer,
-        batch_size=phases.second_batch_size or max(1, round(train.rows_per_step / ratio)),
-        max_tokens=max_tokens,
-        # A seed of its own, so that the order of the rows differs from the first phase.
-        seed=options.run.seed + 1,
-    )
+    rows = phases.second_batch_size or max(1, round(rows / ratio))
+    # A seed of its own, so that the order of the rows differs from the first phase.
+    second = new_loader(longer, batch_size=rows, seed=seed + 1)
     return [Phase(first, 1.0 - phases.second_share), Phase(second, phases.second_share)]
 
 
 def held_out(
-    corpus: Corpus, tokenizer: Tokenizer, objective: ObjectiveOptions, limit: int
+    corpora: dict[str, Corpus], tokenizer: Tokenizer, objective: ObjectiveOptions, limit: int
 ) -> list[Example]:
-    """Return held-out sequences with masks that are the same in every evaluation."""
+    """Return held-out sequences, if any, with masks that are the same in every evaluation."""
+    if (corpus := corpora.get("dev")) is None:
+        return []
     even = dataclasses.replace(objective, mask_rarity=0.0)
     dev = fixed_examples(corpus, tokenizer, even, limit=limit)
     if not any(len(example.target.labels) for example in dev):
