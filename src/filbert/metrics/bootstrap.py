@@ -180,8 +180,6 @@ class RankedRows:
         """Sort rows; gold as bool (N,), scores as float (N,)."""
         positive = np.asarray(is_positive, dtype=bool)
         values = np.asarray(scores, dtype=np.float64)
-        if positive.shape != values.shape or positive.ndim != 1:
-            raise ValueError(f"{positive.shape} gold values for {values.shape} scores")
         self._hits = np.flatnonzero(positive)
         self._hits = self._hits[np.argsort(-values[self._hits], kind="stable")]
         self._misses = np.flatnonzero(~positive)

@@ -38,8 +38,6 @@ def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) 
 
     values = np.asarray(logits, dtype=np.float64)
     gold = np.asarray(targets, dtype=bool if multilabel else np.int64)
-    if values.ndim != 2 or gold.shape != (values.shape if multilabel else values.shape[:1]):
-        raise ValueError(f"targets of shape {gold.shape} for logits of shape {values.shape}")
     if values.size == 0:
         return 1.0
     # How far each wrong answer is above the right one: the loss depends on nothing else.
@@ -94,8 +92,6 @@ def reliability_bins(
     """
     true = np.asarray(is_true, dtype=bool)
     values = np.asarray(confidence, dtype=np.float64)
-    if true.shape != values.shape or true.ndim != 1:
-        raise ValueError(f"{true.shape} outcomes for {values.shape} confidences")
     edges = np.linspace(0, 1, bins + 1)
     at = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, bins - 1)
     counts = np.bincount(at, minlength=bins)

@@ -44,7 +44,7 @@ def binary_metrics(
 
     gold = np.asarray(is_positive, dtype=bool)
     values = ranking.probabilities(scores)
-    _check_shapes(gold.shape, values.shape)
+    _check_rows(gold)
     called = values >= threshold if predicted is None else np.asarray(predicted, dtype=bool)
     rates = label_metrics(gold, called)
     # scikit-learn warns of a single class.
@@ -83,10 +83,8 @@ def multiclass_metrics(
     """
     gold = np.asarray(label_ids, dtype=np.int64)
     values = ranking.probabilities(probabilities)
-    _check_shapes(gold.shape, values.shape[:1])
-    names = _names(labels, values.shape[1])
-    if gold.min() < 0 or gold.max() >= len(names):
-        raise ValueError(f"a gold class is outside 0 to {len(names) - 1}")
+    _check_rows(gold)
+    names = labels or [str(c) for c in range(values.shape[1])]
     chosen = values.argmax(1) if predicted is None else np.asarray(predicted, dtype=np.int64)
     per_class = _rates(gold, chosen, range(len(names)))
     f1 = np.array([rates["f1"] for rates in per_class])
@@ -126,9 +124,8 @@ def multilabel_metrics(
     gold = np.asarray(is_set, dtype=bool)
     values = ranking.probabilities(probabilities)
     cut = np.asarray(thresholds, dtype=np.float64)
-    _check_shapes(gold.shape, values.shape)
-    _check_shapes(gold.shape[1:], cut.shape)
-    names = _names(labels, gold.shape[1])
+    _check_rows(gold)
+    names = labels or [str(c) for c in range(gold.shape[1])]
     chosen = values >= cut if predicted is None else np.asarray(predicted, dtype=bool)
     per_label = {
         name: label_metrics(gold[:, c], chosen[:, c])
@@ -171,15 +168,6 @@ def _rates(gold: np.ndarray, predicted: np.ndarray, classes: Sequence[int]) -> l
     ]
 
 
-def _check_shapes(gold: tuple[int, ...], scores: tuple[int, ...]) -> None:
-    if gold != scores:
-        raise ValueError(f"gold values of shape {gold} for scores of shape {scores}")
-    if 0 in gold:
+def _check_rows(gold: np.ndarray) -> None:
+    if 0 in gold.shape:
         raise InputError("there is no row to score. Give a file with at least one labelled row.")
-
-
-def _names(labels: Sequence[str] | None, num_labels: int) -> list[str]:
-    names = [str(c) for c in range(num_labels)] if labels is None else list(labels)
-    if len(names) != num_labels or len(set(names)) != num_labels:
-        raise ValueError(f"{len(set(names))} different label names for {num_labels} labels")
-    return names

@@ -55,8 +55,6 @@ def cuts(is_positive: ArrayLike, scores: ArrayLike) -> Cuts:
     """Count rows and positive rows above each distinct score; bool (N,) and finite float (N,)."""
     positive = np.asarray(is_positive, dtype=bool)
     values = np.asarray(scores, dtype=np.float64)
-    if positive.shape != values.shape or positive.ndim != 1:
-        raise ValueError(f"{positive.shape} gold values for {values.shape} scores")
     order = np.argsort(-values, kind="stable")
     falling = values[order]
     last_of_group = np.append(falling[1:] != falling[:-1], True)[: len(falling)]
