@@ -201,10 +201,9 @@ class Classification:
         texts = (*(self.labels or ()), *(self.label_columns or ()))
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("labels must be texts")
-        if self.positive is not None and self.labels and self.positive not in self.labels:
-            raise ConfigError(
-                f"--positive {self.positive!r}: the labels are {listed(self.labels)}."
-            )
+        labels, positive = self.labels or (), self.positive
+        if labels and positive is not None and (positive not in labels or len(labels) != 2):
+            raise ConfigError(f"--positive {positive!r}: the labels are {listed(labels)}.")
         if not 0.0 < self.temperature < float("inf"):
             raise ValueError(f"temperature {self.temperature} is not above zero")
         count = len(self.labels or ()) if self.multilabel else 1
@@ -281,8 +280,6 @@ class Classification:
             labels = self.labels
         counts = np.array([by_label.get(label, 0) for label in labels], dtype=float)
         check_names(labels, multilabel=multilabel)
-        if self.positive is not None and (self.positive not in labels or len(labels) != 2):
-            raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
         weights = loss_weights(self.class_weights, labels, counts, num_rows, multilabel=multilabel)
         return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, check_overflow, encode_rows, lengths_of, rows_of
+from filbert.data.examples import Example, encode_rows, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import BadRowReporter, check_each, name_of, suffix_of
 from filbert.data.texts import as_number
@@ -196,7 +196,10 @@ class MultipleChoice:
         if count is not None and (not isinstance(count, int) or count < 2):
             raise ValueError(f"num_choices is {count!r}; it must be 2 or more")
         if self.on_overflow not in _RULES:
-            raise ValueError(f"on_overflow is {self.on_overflow!r}")
+            raise ConfigError(
+                f"on_overflow is {self.on_overflow!r}; multiple_choice scores pairs of texts and "
+                f"takes {' or '.join(_RULES)}."
+            )
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -214,13 +217,7 @@ class MultipleChoice:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """Create a task from options, before any row is read."""
         refuse_cleaning(options, "choices are read as written")
-        check_overflow(options.on_overflow)
         _check_columns(names)
-        if options.on_overflow not in _RULES:
-            raise ConfigError(
-                f"on_overflow is {options.on_overflow!r}; multiple_choice scores pairs of texts "
-                f"and takes {' or '.join(_RULES)}."
-            )
         return cls(on_overflow=options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:
