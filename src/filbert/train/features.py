@@ -6,9 +6,8 @@ T tokens, S sequences, H hidden size.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,47 +22,23 @@ from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 from filbert.train.base_model import is_encoder_frozen
 from filbert.train.log import progress_bar, say
+from filbert.train.step import Forward, Output
 
 # Features above this size are not kept, because they could exhaust the memory.
 MOST_BYTES = 8 * 2**30
 
 
-@dataclass(frozen=True)
-class Features:
-    """Hidden states of many examples.
-
-    Attributes:
-        states: By `id` of the example: float32 (n, H) on the CPU. For heads that read the pooled
-            vector, only the row of the token that it is computed from.
-        examples: References that keep the ids valid.
-        one_only: Whether only that token is kept.
-    """
-
-    states: dict[int, Tensor]
-    examples: Sequence[Example]
-    one_only: bool
-
-    def forward(
-        self, read: Callable[..., Any], device: torch.device
-    ) -> Callable[[Sequence[Example], Targets], Tensor]:
-        """Return a forward pass of pooler and head (`Model.read`) over the stored states."""
-
-        def run(examples: Sequence[Example], targets: Targets) -> Tensor:
-            rows = onto(device, torch.cat([self.states[id(one)] for one in examples]))
-            batch = collate([_one_token(e) for e in examples] if self.one_only else examples)
-            output: Tensor = read(rows, batch.to(device), targets.at)
-            return output
-
-        return run
-
-
 def frozen_features(
     model: Model, loader: Loader, precision: Precision, took: dict[str, float]
-) -> Features | None:
+) -> Forward | None:
     """Compute the encoder outputs for the training rows, if it is frozen and they fit into memory.
 
     Args:
+        loader: Its examples are recognised by their `id`, so it must outlive the result.
         took: Seconds by name, for run.json; those of this function are added.
+
+    Returns:
+        A forward pass of pooler and head over these outputs.
     """
     if not is_encoder_frozen(model):
         return None
@@ -85,6 +60,8 @@ def frozen_features(
         at = row_read(batch, token, causal=config.attention.causal) if one_only else None
         return (model.encoder(batch, at),)
 
+    # By `id` of the example: float32 (n, H) on the CPU. For heads that read the pooled vector, only
+    # the row of the token that it is computed from.
     states: dict[int, Tensor] = {}
     with progress_bar() as bar:
         shown = bar.add_task("features of the frozen encoder", total=len(examples))
@@ -101,7 +78,13 @@ def frozen_features(
         f"frozen encoder: outputs of {len(examples):,} sequences computed once, "
         f"{num_bytes / 2**20:.0f} MiB, {took['features_seconds']:.1f} s"
     )
-    return Features(states, examples, one_only)
+
+    def run(examples: Sequence[Example], targets: Targets) -> Output:
+        rows = onto(model.device, torch.cat([states[id(one)] for one in examples]))
+        batch = collate([_one_token(e) for e in examples] if one_only else examples)
+        return model.read(rows, batch.to(model.device), targets.at)
+
+    return run
 
 
 def _one_token(example: Example) -> Example:

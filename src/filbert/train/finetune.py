@@ -38,7 +38,7 @@ from filbert.train.defaults import (
     with_defaults,
 )
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.features import Features, frozen_features
+from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
@@ -58,6 +58,7 @@ from filbert.train.splits import (
     tokenise_splits,
     with_columns,
 )
+from filbert.train.step import Forward
 
 if TYPE_CHECKING:
     from filbert.train.distill_options import DistillOptions
@@ -138,7 +139,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
-                features=frozen_features(prepared.model, loader, prepared.precision, prepared.took)
+                forward=frozen_features(prepared.model, loader, prepared.precision, prepared.took)
                 if parallel.world == 1
                 else None,
             )
@@ -355,14 +356,14 @@ def learn(
     parallel: Parallel,
     folder: Path,
     trained: Trainable | None = None,
-    features: Features | None = None,
+    forward: Forward | None = None,
 ) -> Outcome:
     """Train, and select the best step on dev; on the first rank the model has its weights.
 
     Args:
         objective: What is trained: the task itself, or the task and more.
         trained: A module around the model with the same weight names; the model if not given.
-        features: Outputs of a frozen encoder.
+        forward: As in `Training`.
     """
     task, model, dev = prepared.task, prepared.model, prepared.splits.get("dev")
 
@@ -383,7 +384,7 @@ def learn(
             fingerprint=prepared.fingerprint,
             evaluate=None if dev is None else evaluate,
             keep_best=chooses_step(prepared),
-            features=features,
+            forward=forward,
         )
     )
     if parallel.is_first:

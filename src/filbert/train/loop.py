@@ -18,11 +18,9 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
-from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import FALLING, Objective
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.features import Features
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
@@ -83,7 +81,7 @@ class Training:
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
         evaluate: Computes dev metrics of the model, on the first rank; None without dev rows.
         keep_best: Return the weights of the best evaluation instead of those of the last step.
-        features: Outputs of a frozen encoder; the encoder is not run then.
+        forward: A forward pass over outputs of a frozen encoder, which is not run then.
     """
 
     model: Trainable
@@ -96,7 +94,7 @@ class Training:
     fingerprint: str
     evaluate: Callable[[], dict[str, Any]] | None = None
     keep_best: bool = True
-    features: Features | None = None
+    forward: Forward | None = None
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
@@ -151,7 +149,8 @@ class _Loop:
         """Make optimizer steps until the run is over."""
         training, progress, log = self.training, self.progress, self.log
         schedule, parallel = training.schedule, training.parallel
-        save_every, forward = training.run.save_every, self._forward()
+        save_every = training.run.save_every
+        forward = training.forward or model_forward(self.wrapped, parallel.device)
         done, length = schedule.position(progress)
         log.start(length, done, progress.step, in_seconds=schedule.seconds is not None)
         # Evaluating and saving count for a time budget, so this clock also runs between two steps.
@@ -197,14 +196,6 @@ class _Loop:
         schedule = self.training.schedule
         patience = schedule.options.patience
         return schedule.is_over(self.progress) or bool(patience and self.progress.since >= patience)
-
-    def _forward(self) -> Forward:
-        """Return the forward pass: of the whole model, or of its head over encoder outputs."""
-        model, device = self.training.model, self.training.parallel.device
-        if self.training.features:
-            assert isinstance(model, Model), "only a plain encoder is frozen"
-            return self.training.features.forward(model.read, device)
-        return model_forward(self.wrapped, device)
 
     def _gradient(self, forward: Forward, loader: Batches) -> Gradient:
         """Compute the gradient of the next step; if memory runs out, with smaller micro-batches."""
