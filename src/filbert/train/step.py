@@ -115,10 +115,9 @@ def _counts(
     task: Objective, targets: Sequence[Targets], is_real: Sequence[bool], parallel: Parallel
 ) -> list[float]:
     """Return the number of losses of each kind in the step, on all ranks."""
+    none = (0.0,) * len(task.spec.loss_names)
     mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
-    if not mine:
-        return parallel.sums([0.0] * len(task.spec.loss_names))
-    return parallel.sums([sum(column) for column in zip(*mine, strict=True)])
+    return parallel.sums([sum(column) for column in zip(none, *mine, strict=True)])
 
 
 def _mean_loss(kinds: Tensor, counts: Sequence[float], world: int) -> Tensor:
