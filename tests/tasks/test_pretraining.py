@@ -60,7 +60,7 @@ def test_rows_with_nothing_masked_cost_nothing_and_send_a_gradient_of_zero(task)
     assert len(targets.values) == len(targets.at) == 0 == task.count(targets)[0]
     assert targets.values.dtype == targets.at.dtype == torch.int64
     masked = torch.zeros(0, 20, requires_grad=True)
-    second = torch.zeros((1, 2) if task.pair != "none" else 3)
+    second = torch.zeros((1, 2) if targets.pair is not None else 3)
     output = masked if task == Pretraining() else (masked, second)
     if isinstance(task, ReplacedTokens):
         output = Detection(masked, second, torch.zeros(3, dtype=torch.bool))
