@@ -573,8 +573,8 @@ def _converted(option: Option, value: Any) -> Any:
         return None
     if any("tuple" in str(one) for one in (*types, option.type)):
         return names_of(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if str in types:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(value, Path) or (name in _NUMBERS_AS_TEXT and is_number):
             return str(value)
         if name in _JOINED and isinstance(value, list | tuple):
@@ -584,11 +584,7 @@ def _converted(option: Option, value: Any) -> Any:
     if bool in types and not isinstance(value, bool):
         raise ConfigError(f"{name} is {value!r}; it must be true or false.")
     if int in types or float in types:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if not is_number or not math.isfinite(value):
             raise ConfigError(f"{name} is {value!r}; it must be a finite number.")
         if float not in types:
             if value != int(value):
