@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import OVERFLOW_RULES, Example, check_overflow, lengths_of, rows_of
+from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import as_number, read_texts
 from filbert.errors import InputError, printable
@@ -82,8 +82,7 @@ class Regression:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r}")
-        if self.on_overflow not in OVERFLOW_RULES or not isinstance(self.stride, int):
-            raise ValueError(f"on_overflow {self.on_overflow!r}, stride {self.stride!r}")
+        check_overflow(self.on_overflow, self.stride)
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -108,7 +107,6 @@ class Regression:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Regression:
         """Create a task from options, before any row is read."""
-        check_overflow(options.on_overflow, options.stride)
         return cls(options.on_overflow, options.stride, Cleaning.parse(options.clean))
 
     def fit(self, rows: Iterable[Row]) -> Regression:
