@@ -20,11 +20,7 @@ _CONTINUES, _LEFT_OPEN = frozenset("IEL"), frozenset("BI")
 def entity_metrics(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Compute entity metrics over all sentences together, and for each type.
-
-    Args:
-        gold: Tags of each sentence.
-        predicted: As many sentences, each with as many tags.
+    """Compute metrics of the tags of sentences, over all of them together and for each type.
 
     Returns:
         `f1`, `precision`, `recall` (0 for an empty denominator, as in seqeval), `accuracy` (share

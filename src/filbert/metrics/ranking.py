@@ -89,9 +89,7 @@ def best_f1_threshold(is_positive: ArrayLike, scores: ArrayLike) -> float:
     below the lowest score it is half of that score. Of equally good thresholds the highest is
     returned. Without a positive row it is 0.5.
 
-    Args:
-        is_positive: bool (N,).
-        scores: Probabilities, float (N,).
+    Rows are bool (N,), their probabilities float (N,).
     """
     table = cuts(is_positive, scores)
     if table.num_positives == 0:

@@ -98,10 +98,7 @@ def fit_threshold(
 ) -> float:
     """Return the threshold on no-answer scores with the best F1: above it the answer is "".
 
-    Args:
-        gold: Texts of the answers of each question; empty if there is no answer.
-        answers: The best non-empty answer of each question.
-        no_answer: For each question, larger where "" is more likely.
+    `answers` are the best ones that are not empty; else as for `squad_metrics`.
     """
     f1 = [answer_scores(t, a, empty_can_match=True)[1] for t, a in zip(gold, answers, strict=True)]
     odds = np.asarray(no_answer, dtype=np.float64)
@@ -151,9 +148,8 @@ def squad_metrics(
     kept = np.where((given & (odds > limit))[:, None], ~has_answer[:, None], scores)
     exact, f1 = kept[:, 0], kept[:, 1]
     metrics: dict[str, Any] = {"exact_match": _percent(exact), "f1": _percent(f1)}
-    missing = sum(prediction is None for prediction in predictions)
-    if missing:
-        metrics["missing"] = missing
+    if not given.all():
+        metrics["missing"] = int(np.count_nonzero(~given))
     if not version_2:
         return metrics
     for name, chosen in (("HasAns", has_answer), ("NoAns", ~has_answer)):

@@ -68,11 +68,7 @@ def save_adapter(
     """Write the adapter of a run next to its model folder, in PEFT's layout.
 
     Except for weights and card it is a copy of the model folder: with labels, task and tokenizer.
-
-    Args:
-        run: The run folder.
-        learned: The tensors that learned, by the names of Model.state_dict().
-        base: Its name, and the rank.
+    `learned` has the tensors that learned, by the names of Model.state_dict().
     """
     assert base.lora is not None
     unlike = shutil.ignore_patterns("*.safetensors*", "README.md")
@@ -84,13 +80,7 @@ def save_adapter(
 
 
 def record_runs(folder: Path, kind: str, summary: dict[str, Any]) -> None:
-    """Record in a model folder the spread over several seeds or folds.
-
-    Args:
-        folder: The model that was kept; filbert.json and README.md are rewritten.
-        kind: "seeds" or "folds".
-        summary: As in run.json.
-    """
+    """Record the spread over "seeds" or "folds", as in run.json, in the model that was kept."""
     provenance = read_json(folder / "filbert.json") | {kind: summary}
     write_json(folder / "filbert.json", provenance)
     write_atomically(folder / "README.md", card(provenance))

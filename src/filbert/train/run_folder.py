@@ -113,12 +113,8 @@ def finished_otherwise(out: str) -> ConfigError:
 def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
     """Yield the run folder on all ranks; its run.json records how the block ended.
 
-    The saved states of a finished run are removed, unless `run.keep_states`.
-
-    Args:
-        run: Its path, and whether an interrupted run goes on.
-        facts: Content of run.json before the first step; the block adds that of the end.
-        parallel: The group of processes; the first one makes the folder.
+    `facts` is run.json before the first step; the block adds that of the end. The saved states of a
+    finished run are removed, unless `run.keep_states`.
 
     Raises:
         ConfigError: The disk has too little space for the files of the run.
