@@ -102,7 +102,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                 trained=_student(pair, layer_losses, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
-                outcome = _with_first_stage(outcome, first)
+                outcome = outcome if first is None else _with_first_stage(outcome, first)
                 fitted, results = measure(prepared, outcome, folder)
                 results |= _comparison(pair)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
@@ -335,10 +335,8 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     )
 
 
-def _with_first_stage(outcome: Outcome, first: Outcome | None) -> Outcome:
+def _with_first_stage(outcome: Outcome, first: Outcome) -> Outcome:
     """Add the costs of the first stage to those of the second one."""
-    if first is None:
-        return outcome
     summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
     sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
     return dataclasses.replace(outcome, **sums)

@@ -112,7 +112,7 @@ class Linear:
     """A fitted linear model, created by `fit_linear`.
 
     Attributes:
-        task: With labels and, after `calibrated`, threshold and temperature.
+        task: With labels and, where there are dev rows, threshold and temperature.
         weights: float64 (C, F).
         bias: float64 (C,).
     """
@@ -135,21 +135,16 @@ class Linear:
         """Return predictions in the shape of all tasks, in order."""
         predictions: list[Prediction] = []
         for start in range(0, len(rows), _CHUNK):
-            outputs, examples = self._outputs(rows[start : start + _CHUNK])
+            outputs, examples = self.outputs(rows[start : start + _CHUNK])
             predictions += self.task.decode(outputs, examples)
         return predictions
-
-    def calibrated(self, rows: Sequence[Row]) -> Linear:
-        """Return the same model with temperature and threshold fitted on dev rows."""
-        gold = [self.task.gold(row) for row in rows]
-        return replace(self, task=self.task.calibrate(gold, *self._outputs(rows)))
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the model."""
         return self.weights.nbytes + self.bias.nbytes + self.features.num_bytes
 
-    def _outputs(self, rows: Sequence[Row]) -> tuple[list[torch.Tensor], list[Example]]:
+    def outputs(self, rows: Sequence[Row]) -> tuple[list[torch.Tensor], list[Example]]:
         """Return the outputs of rows, and examples with the number of words of each text."""
         texts = [joined(row, self.cleaning) for row in rows]
         scores = self.features.of(texts) @ self.weights.T + self.bias
@@ -199,7 +194,10 @@ def fit_linear(
         if best is None or value > best[0]:
             best = (value, fitted, seconds)
     assert best is not None
-    return best[1].calibrated(dev) if dev else best[1], best[2]
+    _, model, seconds = best
+    if dev:
+        model = replace(model, task=task.calibrate(wanted, *model.outputs(dev)))
+    return model, seconds
 
 
 def dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
