@@ -109,10 +109,9 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         task=task,
         model=student,
         phases=[Phase(loader)],
-        dev=dev,
         precision=precision,
         fingerprint=fingerprint(options, student, digests),
-        measure=partial(_measure, student, task, dev),
+        measure=partial(_measure, student, task, dev) if dev else None,
         more={"teacher": _describe_teacher(student, whole.family, dev), "method": method},
     )
 

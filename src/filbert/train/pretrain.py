@@ -66,9 +66,8 @@ class TextRun:
         corpora: "train", and "dev" if there is held-out text.
         task: The objective.
         phases: Loaders and their shares of the run.
-        dev: Held-out sequences of the length of the first phase, with masks.
         fingerprint: Hash of everything that determines the result.
-        measure: Computes metrics of the model on `dev` with a precision.
+        measure: Computes metrics of held-out text with a precision; None without such text.
         more: Further entries of run.json.
     """
 
@@ -81,10 +80,9 @@ class TextRun:
     task: Pretraining | ReplacedTokens | LayerDistillation
     model: Trainable
     phases: list[Phase]
-    dev: list[Example]
     precision: Precision
     fingerprint: str
-    measure: Callable[[Precision], dict[str, float]]
+    measure: Callable[[Precision], dict[str, float]] | None
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -129,13 +127,13 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
                     parallel=parallel,
                     folder=folder,
                     fingerprint=job.fingerprint,
-                    evaluate=partial(job.measure, job.precision) if job.dev else None,
+                    evaluate=partial(job.measure, job.precision) if job.measure else None,
                     keep_best=False,
                 )
             )
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
-                metrics = {"dev": job.measure(exact)} if job.dev else {}
+                metrics = {"dev": job.measure(exact)} if job.measure else {}
                 run |= ended(outcome, metrics, clock=clock)
                 run["tokens"] = outcome.num_tokens
                 _save(job, outcome, run, folder / "model")
@@ -178,7 +176,7 @@ def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
     say(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
         say(f"processes: {run['device']['processes']}")
-    if not job.dev:
+    if job.measure is None:
         say("dev: no held-out text, so only the training loss is measured")
 
 
@@ -232,10 +230,9 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         task=task,
         model=model,
         phases=phases,
-        dev=dev,
         precision=precision,
         fingerprint=mark,
-        measure=lambda precision: measure(model, task, dev, precision=precision),
+        measure=(lambda one: measure(model, task, dev, precision=one)) if dev else None,
     )
 
 
