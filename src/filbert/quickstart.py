@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,6 @@ import numpy as np
 from filbert import samples
 from filbert.inference.predictor import Predictor
 from filbert.metrics.bootstrap import McNemar, mcnemar
-from filbert.report.run import write_run_report
-from filbert.train.finetune import finetune
-from filbert.train.options import FinetuneOptions
 
 # Options of the run by sample. Toxic comments: two passes, which take minutes on two cores. Their
 # texts are offensive, so the report does not show them.
@@ -31,22 +27,10 @@ QUESTIONS = (
 )
 
 
-def quickstart(sample: str, out: Path, **options: Any) -> dict[str, Any]:
-    """Fine-tune on a sample, compare with TF-IDF on its test rows, write the report.
-
-    Args:
-        sample: A key of OPTIONS.
-        options: Further options of the run: model, seed, steps, overwrite.
-
-    Returns:
-        The content of run.json.
-    """
+def options_of(sample: str) -> dict[str, Any]:
+    """Return the options of `filbert.finetune` for the rows of a sample, a key of OPTIONS."""
     paths = {part: str(samples.path(f"{sample}_{part}.csv.gz")) for part in samples.PARTS}
-    given = {"task": "classification", "out": str(out)} | paths | OPTIONS[sample] | options
-    chosen = FinetuneOptions.from_keywords(given)
-    facts = finetune(chosen)
-    write_run_report(out, hide_texts=chosen.data.hide_texts)
-    return facts
+    return {"task": "classification"} | paths | OPTIONS[sample]
 
 
 class Hit(NamedTuple):

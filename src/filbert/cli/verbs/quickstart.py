@@ -54,9 +54,10 @@ def quickstart(
 
 def _classify(sample: str, folder: Path, **options: Any) -> None:
     """Train, and print the results and three commands to try."""
-    from filbert.quickstart import quickstart as run_quickstart
+    from filbert import api
+    from filbert.quickstart import options_of
 
-    print_run(run_quickstart(sample, folder, **options))
+    print_run(api.finetune(**options_of(sample), out=folder, **options).facts)
     example = "I think somebody has stolen my card."
     if sample == "toxic":
         example = "Thank you for your help."
