@@ -21,10 +21,10 @@ REFUSED = [
     ({"test": None}, "train is given without test"),
     ({"split": [0.5, 0.4, 0.4]}, "add up to 1"),
     ({"seeds": 0}, "whole number from 1"),
-    ({"merge_labels": ["a", "b"]}, "need each other"),
-    ({"merge_labels": ["a"], "merge_as": "x", "label_column": "y"}, "both name the label"),
+    ({"merge_labels": ["a", "b"]}, "give both"),
+    ({"merge_labels": ["a"], "merge_as": "x", "label_column": "y"}, "both say where the label is"),
     ({"cleaning": "studdy"}, "Did you mean 'study'"),
-    ({"dev": "-"}, "standard input cannot be read twice"),
+    ({"dev": "-"}, "--dev must be a file"),
 ]
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,12 +73,6 @@ class RowOptions:
     split: tuple[float, ...] | None = None
     slice_column: str | None = None
 
-    def __post_init__(self) -> None:
-        if (self.merge_labels is None) != (self.merge_as is None):
-            raise ConfigError("merge_labels and merge_as need each other; give both.")
-        if self.merge_labels is not None and self.label_column is not None:
-            raise ConfigError("merge_labels and label_column both name the label; give one.")
-
     @property
     def files(self) -> dict[str, str]:
         """Paths by "data", or by "train", "test" and perhaps "dev".
@@ -93,8 +86,6 @@ class RowOptions:
             raise ConfigError("Give either data, which is split, or train and test (and dev).")
         if "train" in given and "test" not in given:
             raise ConfigError("train is given without test, which all contestants are measured on.")
-        if "-" in given.values():
-            raise ConfigError("A study reads files; standard input cannot be read twice.")
         return given
 
     def reading(self, seed: int) -> FinetuneOptions:
@@ -360,11 +351,14 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
     tables = recipe.get("contestants")
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
-    assert options.rows.files
+    # Refuses options of the rows that contradict each other.
+    _ = options.rows.reading(0).data.columns.merge
     contestants: list[Contestant] = []
     for title, table in tables.items():
-        with _naming(title):
+        try:
             contestants.append(_contestant(title, table, contestants, options, flags))
+        except (ConfigError, InputError, FormatError) as error:
+            raise type(error)(f"[contestants.{title}]: {error}") from error
     return Study(options.name or name, tuple(contestants), options)
 
 
@@ -376,15 +370,6 @@ def usual_recipe(models: Sequence[str]) -> dict[str, Any]:
         title = f"{title}-{len(tables)}" if title in tables else title
         tables[title] = {"model": model}
     return {"contestants": tables}
-
-
-@contextmanager
-def _naming(title: str) -> Iterator[None]:
-    """Put the contestant's table before the message of an error."""
-    try:
-        yield
-    except (ConfigError, InputError, FormatError) as error:
-        raise type(error)(f"[contestants.{title}]: {error}") from error
 
 
 def _contestant(
@@ -431,8 +416,6 @@ def _contestant(
     if kind in ("tfidf", "static"):
         # Logistic regression does not depend on the seed.
         seeds = seeds[:1]
-    if kind in NETWORKS and own.get("vectors") not in (None, "word2vec"):
-        own["dim"] = _dimension(own)
     merged = _merged(kind, own, options.common, flags.common)
     merged = _checked(kind, merged, source)
     return Contestant(title, kind, merged, cleaning, seeds, source)
@@ -458,14 +441,6 @@ def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant])
             f"distilled: {[*fits]}.{did_you_mean(own.get(key), fits)}"
         )
     return fits[own[key]]
-
-
-def _dimension(own: Mapping[str, Any]) -> int:
-    from filbert.data.word_vectors import vector_dimension
-
-    if "dim" in own:
-        raise ConfigError("vectors has the dimension; leave dim out.")
-    return vector_dimension(own["vectors"])
 
 
 def _merged(
@@ -507,10 +482,15 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
         The options, with the defaults of a kind that `finetune` and `distill` do not train.
     """
     if kind not in TRAINED:
+        own_dim = options.get("dim")
         options = flat(from_flat(KINDS[kind], options))
-        vectors = options.get("vectors")
-        if vectors not in (None, "word2vec") and not Path(vectors).is_file():
-            raise InputError(f"vectors: there is no file {vectors}.")
+        if options.get("vectors") not in (None, "word2vec"):
+            from filbert.data.word_vectors import vector_dimension
+
+            if own_dim is not None:
+                raise ConfigError("vectors has the dimension; leave dim out.")
+            dim = vector_dimension(options["vectors"])
+            options |= {"dim": dim} if kind in NETWORKS else {}
         if kind in NETWORKS:
             _check_start(kind, options)
         if kind == "static" and options["vectors"] is None:
