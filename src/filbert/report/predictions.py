@@ -11,7 +11,7 @@ import numpy as np
 
 from filbert.metrics import calibration
 from filbert.metrics.classification import label_metrics
-from filbert.metrics.entities import entities_of, entity_metrics, split
+from filbert.metrics.entities import entities_of, split
 from filbert.metrics.squad import answer_scores, normalize
 from filbert.report import numbers, plots
 from filbert.report.folder import (
@@ -245,7 +245,7 @@ def similarity(folder: RunFolder) -> Section:
 
 def entities(folder: RunFolder) -> Section | None:
     """Return the metrics of every entity type, their confusion by word, and the kinds of errors."""
-    types = per_type(folder)
+    types = folder.metrics.get("per_label")
     if not types:
         return None
     # Tags without B- and I-, such as parts of speech, are of single words.
@@ -268,15 +268,6 @@ def entities(folder: RunFolder) -> Section | None:
         num_rows(folder, "sentences"),
         gallery(folder.path, {"confusion": (plot, caption)}, *tables),
     )
-
-
-def per_type(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """Return the metrics of every entity type, from run.json or else from the predictions."""
-    types: dict[str, dict[str, Any]] | None = folder.metrics.get("per_label")
-    if types is None:
-        gold, tags = ([row[key] for row in folder.rows] for key in ("gold", "tags"))
-        types = entity_metrics(gold, tags)["per_label"]
-    return types
 
 
 def confusion_by_word(folder: RunFolder, types: list[str]) -> np.ndarray:
