@@ -16,6 +16,7 @@ from filbert.inference.predictor import Predictor
 from filbert.inspect import explain as module
 from filbert.inspect.explain import METHODS, attribute, explain, find_target, log_odds
 from filbert.model.heads import Model
+from filbert.model.precision import Precision
 from filbert.tasks.classification import Classification
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
@@ -229,8 +230,8 @@ def test_items_that_cannot_be_explained_are_refused(classifier, drawn):
 
 
 def test_a_model_in_int8_is_refused(classifier):
-    rounded = Predictor(classifier.model, classifier.tokenizer, classifier.task)
-    rounded.precision = rounded.precision._replace(name="int8")
+    int8 = Precision("int8", "as asked")
+    rounded = Predictor(classifier.model, classifier.tokenizer, classifier.task, precision=int8)
     with pytest.raises(ConfigError, match="original model in float32"):
         explain(rounded, TEXT)
 

@@ -22,7 +22,7 @@ def test_every_occurrence_is_compared_with_every_other(predictor):
     assert spans == ["film"] * 4 and found.num_found == 4
     assert found.layer == 2 and len(found.mean_cosine) == 3
     # The first and the third sentence are the same to this uncased model.
-    assert found.nearest(0) == [1] and found.nearest(1, 3)[0] == 0
+    assert found.nearest(0) == 1 and found.nearest(1) == 0
     assert found.cosines[0, 1] == pytest.approx(1.0)
     pairs = found.cosines[~np.eye(4, dtype=bool)]
     assert found.mean_cosine[2] == pytest.approx(pairs.mean())

@@ -130,16 +130,14 @@ def columns_of(given: Any) -> ColumnNames:
     return ColumnNames(**names | lists)
 
 
-def typed_text(given: str) -> str:
-    """Return a text as the user typed it, or all of stdin.
+def text_on_stdin() -> str:
+    """Return all of stdin, without white space at both ends.
 
     Raises:
         InputError: Stdin is not UTF-8.
     """
-    if given != STDIO:
-        return given
     try:
-        return sys.stdin.read()
+        return sys.stdin.read().strip()
     except UnicodeDecodeError as error:
         raise InputError("The text on stdin is not UTF-8.") from error
 

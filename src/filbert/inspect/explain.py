@@ -392,13 +392,11 @@ def _differentiable(predictor: Predictor) -> Model:
     """Return the model if gradients can be computed.
 
     Raises:
-        ConfigError: It is an exported graph, or its weights are not float32.
+        ConfigError: It is an exported graph, or does not compute in float32.
     """
     model = predictor.model
-    if not isinstance(model, Model) or predictor.precision.name == "int8":
-        raise ConfigError("Explanations need the original model in float32, not int8 or ONNX.")
-    if next(model.parameters()).dtype is not torch.float32:
-        raise ConfigError("Explanations need the model in float32. Load it with that precision.")
+    if not isinstance(model, Model) or predictor.number_format != "float32":
+        raise ConfigError("Explanations need the original model in float32, not an export.")
     return model
 
 

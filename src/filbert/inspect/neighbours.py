@@ -64,10 +64,10 @@ class WordNeighbours:
     mean_cosine: tuple[float, ...]
     same_sense: tuple[float, ...] | None
 
-    def nearest(self, number: int, count: int = 1) -> list[int]:
-        """Return the nearest other occurrences, the nearest first."""
-        order = np.argsort(-self.cosines[number], kind="stable").tolist()
-        return [other for other in order if other != number][:count]
+    def nearest(self, number: int) -> int:
+        """Return the nearest other occurrence."""
+        others = (other for other in range(len(self.occurrences)) if other != number)
+        return max(others, key=lambda other: float(self.cosines[number, other]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -82,7 +82,7 @@ class WordNeighbours:
                     "start": one.start,
                     "end": one.end,
                     "sense": one.sentence.sense,
-                    "nearest": self.nearest(number)[0],
+                    "nearest": self.nearest(number),
                 }
                 for number, one in enumerate(self.occurrences)
             ],

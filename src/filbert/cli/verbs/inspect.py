@@ -73,7 +73,7 @@ def _items(text: str, text_b: str | None, others: Sequence[str] = ()) -> list[An
     texts = [text, *others, *(() if text_b is None else (text_b,))]
     if texts.count(arguments.STDIO) > 1:
         raise ConfigError("Only one of the texts can come from stdin.")
-    texts = [arguments.typed_text(one).strip() if one == arguments.STDIO else one for one in texts]
+    texts = [arguments.text_on_stdin() if one == arguments.STDIO else one for one in texts]
     return texts if text_b is None else [(texts[0], texts[-1]), *texts[1:-1]]
 
 
@@ -186,7 +186,7 @@ def _print_neighbours(found: WordNeighbours) -> None:
     """Print the nearest neighbour of each occurrence, and the mean cosine of every layer."""
     rows = []
     for number, one in enumerate(found.occurrences):
-        (nearest,) = found.nearest(number)
+        nearest = found.nearest(number)
         text = one.sentence.text[max(0, one.start - 30) : one.end + 30].strip()
         cosine = f"{found.cosines[number, nearest]:.2f}"
         sense = one.sentence.sense or ""
