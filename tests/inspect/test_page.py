@@ -43,13 +43,11 @@ def test_models_of_one_name_are_told_apart_by_their_folders(predictor, tiny_mode
     ]
 
 
-def test_a_loaded_model_is_cut_as_asked_and_stays_on_its_device(predictor):
+def test_a_text_for_a_loaded_model_is_cut_as_asked(predictor):
     (view,) = filbert.inspect(predictor, "film " * 12, max_length=5).views
     assert (len(view.tokens), view.num_tokens) == (5, 14)
     with pytest.raises(ConfigError, match="max_length 65 is not in 3..64"):
         filbert.inspect(predictor, "a film", max_length=65)
-    with pytest.raises(ConfigError, match="stays on its device"):
-        filbert.inspect(predictor, "a film", device="cpu")
 
 
 def test_the_page_asks_nobody_for_anything(predictor, tmp_path):

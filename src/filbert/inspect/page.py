@@ -156,10 +156,6 @@ def inspect(
             f"{len(models)} models and {len(items)} texts make {len(models) * len(items)} views; "
             f"at most {MOST_VIEWS} can be compared."
         )
-    if device is not None and any(isinstance(one, Predictor) for one in models):
-        raise ConfigError(
-            "A loaded model stays on its device. Leave device out, or give the model's name."
-        )
     views = []
     for one, name in zip(models, _names(models), strict=True):
         predictor = one if isinstance(one, Predictor) else Predictor.load(one, device=device)
