@@ -248,10 +248,12 @@ def measured_once(
 
 
 def portable(given: Any) -> Any:
-    """Return the last part of an absolute path, and other values unchanged; lists item by item.
+    """Return the last part of an absolute path, and other values unchanged; also in containers.
 
     For files in a folder that is copied to other machines, such as a model's filbert.json.
     """
+    if isinstance(given, dict):
+        return {key: portable(value) for key, value in given.items()}
     if isinstance(given, list | tuple):
         return [portable(item) for item in given]
     if not isinstance(given, str):

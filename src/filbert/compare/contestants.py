@@ -66,14 +66,9 @@ class ContestantRun:
     """One contestant with one seed: all that its child process needs.
 
     Attributes:
-        contestant: Display name of the contestant.
-        kind: One of `recipe.KINDS`.
-        options: Of the contestant.
-        cleaning: As `--clean` takes it.
-        seed: Of the training.
+        contestant, kind, options, cleaning: As in `recipe.Contestant`.
         data: Path of "train", "dev" and "test".
-        labels: In order.
-        positive: Positive class of two.
+        labels, positive: All labels in order, and the positive class of two.
         out: Run folder.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
@@ -128,11 +123,8 @@ class ContestantRun:
     @property
     def is_finished(self) -> bool:
         """Whether its folder has the model and its predictions."""
-        last = self.recorded
-        return last is not None and (last.fingerprint, last.status) == (
-            self.fingerprint,
-            "finished",
-        )
+        last, wanted = self.recorded, (self.fingerprint, "finished")
+        return last is not None and (last.fingerprint, last.status) == wanted
 
 
 # The parent
@@ -312,11 +304,8 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     """Train a linear model or a network without attention."""
     started, clock = _now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
-    task, cleaning, chosen = (
-        _task(run).fit(rows["train"]),
-        Cleaning.parse(run.cleaning),
-        run.options,
-    )
+    task, chosen = _task(run).fit(rows["train"]), run.options
+    cleaning = Cleaning.parse(run.cleaning)
     texts = {name: [joined(row, cleaning) for row in part] for name, part in rows.items()}
     given: dict[str, Any] = {
         "train": (texts["train"], rows["train"]), "dev": rows["dev"], "cleaning": cleaning,
@@ -333,13 +322,8 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
         else:
             # The words of dev and test are only looked up in a file of vectors.
             every = [text for part in texts.values() for text in part]
-            features = word_means(
-                texts["train"],
-                every,
-                vectors=chosen["vectors"],
-                model=chosen["model"],
-                seed=run.seed,
-            )
+            source = {"vectors": chosen["vectors"], "model": chosen["model"]}
+            features = word_means(texts["train"], every, **source, seed=run.seed)
         fitted, seconds = fit_linear(task, features, strength=chosen["C"], **given)
         chosen = chosen | {"C": fitted.strength}
     shutil.rmtree(run.folder, ignore_errors=True)

@@ -70,7 +70,6 @@ def run_study(
     """Run the missing runs of a study, then write the results of all that are finished.
 
     Args:
-        study: Made by `read_study`.
         out: Its folder; finished runs of the same rows and options are not run again.
         only: Contestants to run now; the others are included in the results if they are finished.
         overwrite: Replace finished runs of other rows or options.
@@ -127,16 +126,14 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
     last = run.recorded
     if last is None or last.fingerprint != run.fingerprint:
         shutil.rmtree(run.folder, ignore_errors=True)
-    missing = [source for source in run.sources if not source.is_finished]
-    if not missing:
+    missing = next((source for source in run.sources if not source.is_finished), None)
+    if missing is None:
         status, error = run_child(run, stop=stop, lock=lock)
     else:
-        status, error = (
-            "failed",
-            (
-                f"It needs a finished run of {missing[0].contestant} with seed {missing[0].seed}. "
-                "Run or fix that one first, then give the same command again."
-            ),
+        status = "failed"
+        error = (
+            f"It needs a finished run of {missing.contestant} with seed {missing.seed}. Run or fix "
+            "that one first, then give the same command again."
         )
     # Messages are shown on other machines, which have other folders.
     run.write(status, error and error.replace(f"{folder.absolute()}/", ""))
@@ -264,12 +261,7 @@ def runs_of(
     """Return all runs: the first seed of all contestants first, in the order of the recipe.
 
     An interrupted study can then be reported. Ensembles come last, since they need all seeds.
-
-    Args:
-        study: Its contestants.
-        folder: Of the study.
-        data: Facts of the prepared rows.
-        precision: Meaning of "auto".
+    `data` are the facts of the prepared rows, `precision` is the meaning of "auto".
     """
     paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
     runs: dict[tuple[str, int], ContestantRun] = {}
@@ -290,9 +282,7 @@ def runs_of(
             positive=data["positive"],
             out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
             fingerprint=fingerprint_of(one, seed, data),
-            sources=tuple(runs[one.source.name, of] for of in one.source_seeds(seed))
-            if one.source
-            else (),
+            sources=tuple(runs[one.source.name, of] for of in one.source_seeds(seed) if one.source),
         )
     return [*runs.values()]
 
@@ -389,13 +379,9 @@ def _machine() -> dict[str, Any]:
 def results_of(
     study: Study, folder: Path, state: Mapping[str, Any], runs: Sequence[ContestantRun]
 ) -> dict[str, Any]:
-    """Return results.json: metrics, tests and costs of the finished runs.
+    """Return results.json: metrics, tests and costs of those of the `runs` that are finished.
 
-    Args:
-        study: Its contestants.
-        folder: Of the study.
-        state: Content of study.json.
-        runs: All runs of the study, finished or not.
+    `state` is the content of study.json. Paths are file names: other machines read the results.
     """
     data = state["data"]
     entries = [_entry(one, folder, runs) for one in study.contestants]
@@ -407,7 +393,7 @@ def results_of(
         "positive": data["positive"],
         "labels": data["labels"],
         "data": {k: v for k, v in data.items() if k not in ("positive", "labels")},
-        "options": _portable(study.options.given()),
+        "options": portable(study.options.given()),
         "machine": _machine(),
         "notes": notes_of(entries),
         "contestants": entries,
@@ -455,7 +441,7 @@ def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict
         "cleaning": one.steps,
         "status": next((s for s in ("finished", "failed") if s in statuses), "missing"),
         "error": next((seed["error"] for seed in seeds if seed["error"]), None),
-        "options": _portable(one.options),
+        "options": portable(one.options),
         "seeds": seeds,
         "costs": {name: median(values) for name, values in known.items() if values},
     }
@@ -474,11 +460,6 @@ def _seed_entry(run: ContestantRun, folder: Path) -> dict[str, Any]:
         entry |= {"costs": facts["costs"]} | {name: facts.get(name) for name in _MUST_AGREE}
         entry["truncated_test_rows"] = facts["data"]["test"].get("truncated")
     return entry
-
-
-def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace absolute paths by file names, because results.json is read on other machines."""
-    return {key: portable(value) for key, value in values.items()}
 
 
 def notes_of(entries: Sequence[Mapping[str, Any]]) -> list[str]:
