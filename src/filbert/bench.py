@@ -37,12 +37,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure one table or all, with the number formats that this device offers in turns.
 
-    Args:
-        model: A folder, checkpoint, built-in name or Hub id.
-        what: One of `TABLES`; all if None.
-        seconds: Approximate time of each table; loading the model comes on top.
-        threads: CPU threads; as many as torch uses if None.
-        device: "cpu", "cuda", ...; the first GPU if None.
+    The arguments are those of `filbert bench`; `threads` are as many as torch uses if None.
 
     Returns:
         `model`, `device`, `threads`, `vector_units`, and in `results` the values by row, such as

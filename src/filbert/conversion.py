@@ -43,15 +43,7 @@ def convert_model(
 ) -> dict[str, Any]:
     """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
 
-    Args:
-        source: A folder, TensorFlow checkpoint, built-in name or Hub id.
-        target: The folder to write.
-        to: "huggingface", "google", "int8" or "static-int8".
-        data: With the last two, labelled rows, or texts for a model without a task.
-        names: Their columns.
-        max_loss: The most that a metric on `data` may fall by.
-        adapter: A task of jina-embeddings-v3, whose adapter is added to the weights.
-        overwrite: Replace an earlier model in `target`.
+    The arguments are those of `filbert convert`; `names` are the columns of `data`.
 
     Returns:
         What was written: family, head, hashes of the files, and notes on what was left out.

@@ -111,7 +111,6 @@ def export_onnx(
     """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
 
     Args:
-        name: A folder, a checkpoint, a built-in name or a Hub id.
         out: The folder; an old one with a config.json is replaced.
         int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
         pooling: Of a bare encoder's `sentence_embedding`; "none" leaves it out; by default as the

@@ -44,8 +44,7 @@ class Searched(NamedTuple):
     """What `search` returns.
 
     Attributes:
-        hits: The nearest sentences of each question, the nearest first.
-        num_texts: Sentences that were searched.
+        hits: The nearest of `num_texts` sentences for each question, the nearest first.
         num_tested: Labelled questions, all of the sample's test rows.
         shares: Labelled questions whose nearest sentence has the same intent, as a share, by means.
         test: The paired test between the two means.

@@ -120,13 +120,9 @@ def work_through(
     source: str,
     out: str | None,
 ) -> None:
-    """Answer all rows of a file.
+    """Answer all rows of a file, which `rows` returns; other processes get the work as `job`.
 
-    Args:
-        job: The work as other processes get it.
-        rows: Returns all rows, from the first.
-        flags: Options that `check_options` accepted.
-        verb: Name for the progress bar.
+    `check_options` has accepted the flags. `verb` is the name for the progress bar.
     """
     from filbert.inference.bulk import answers_here, pending_chunks
 
@@ -204,8 +200,6 @@ class Counts:
     """Counts answered, empty and truncated rows; shows progress and a summary.
 
     Args:
-        verb: Name for the progress bar.
-        max_length: Tokens that a text is truncated to.
         source: The file, from which the number of its rows is estimated.
         out: The output. There is no bar between answers on a terminal.
     """

@@ -136,7 +136,6 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
     The child's output goes to a log next to the run folder.
 
     Args:
-        run: The contestant and its seed.
         stop: Received signals; the child then gets SIGTERM and saves its state.
         lock: Descriptor of the lock on the study's folder; the child holds it too.
 
@@ -406,11 +405,7 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
 
 
 def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
-    """Measure a model from text to prediction, after a warm-up.
-
-    Args:
-        predict: Cleans, tokenises and predicts.
-        rows: Of test; some of them, evenly spread, are timed.
+    """Measure a model from text to prediction on evenly spread rows, after a warm-up.
 
     Returns:
         rows_per_second, the median of the passes, and latency_seconds, the median of single texts.

@@ -379,14 +379,9 @@ def _contestant(
     options: StudyOptions,
     flags: StudyOptions,
 ) -> Contestant:
-    """Check a table and merge it with the options of the study.
+    """Check a table and merge it with the options of the study; `flags` take precedence over it.
 
-    Args:
-        title: Name of the table.
-        table: Its content.
-        earlier: Contestants above it, which may be its teacher.
-        options: Of the study.
-        flags: Those of them that are flags; they take precedence over the table.
+    One of the contestants above the table, `earlier`, may be its teacher.
     """
     if not _NAME.fullmatch(title):
         raise ConfigError("the name becomes a folder; take letters, digits and . _ + - only.")

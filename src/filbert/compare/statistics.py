@@ -137,12 +137,7 @@ Runs = Mapping[str, Mapping[int, Path]]
 def read_predictions(
     split: str, folders: Runs, labels: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, dict[int, np.ndarray]]]:
-    """Read predictions/SPLIT.jsonl of every run.
-
-    Args:
-        split: "dev" or "test".
-        folders: Run folder by contestant and seed.
-        labels: C names, in the order of their numbers.
+    """Read predictions/SPLIT.jsonl of every run; `labels` are in the order of their numbers.
 
     Returns:
         Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by contestant and seed.
@@ -301,10 +296,8 @@ def _measured(
 
     Args:
         tuned: Dev predictions, with the thresholds that were chosen on them.
-        gold: Test labels, int64 (N,).
-        test: Test probabilities of the same runs.
+        gold, test: Test labels, int64 (N,), and test probabilities of the same runs.
         metric: Chooses the best seed on dev; the lowest seed of equal ones.
-        resamples: B.
     """
     runs = {
         (name, s): Predicted(gold, test[name][s], one.positive, one.threshold)
@@ -381,11 +374,7 @@ def pairs_of(
     The tests are of the seeds that are best on dev; `over_seeds` is the interval of the difference
     of the means, where one side has several seeds. A difference is `significant` if its interval
     excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
-
-    Args:
-        measured: Runs by contestant.
-        gold: Test labels, int64 (N,).
-        resamples: Of these tests, the same for all contestants.
+    `gold` are test labels, int64 (N,). The resamples are the same for all contestants.
     """
     forms = [one.seeds[one.best].form(tested=True) for one in measured.values()]
     tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)

@@ -131,8 +131,7 @@ def fit_network(
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
     Args:
-        kind: One of `recipe.NETWORKS`.
-        options: Those of `recipe.NetworkOptions`.
+        kind, options: Of `recipe.NETWORKS` and `recipe.NetworkOptions`.
         train: Cleaned texts and their labelled rows.
         started: Value of time.perf_counter() before training was prepared; by default now.
 

@@ -27,12 +27,8 @@ _WIDTHS = (3, 4, 5)
 class Recurrent(nn.Module):
     """An LSTM or a bidirectional GRU over vectors, pooled by mean and maximum, and a linear layer.
 
-    Args:
-        kind: "lstm" or "bigru".
-        width: E.
-        hidden: H of each direction.
-        num_labels: Outputs.
-        dropout: Share of the vectors' elements, which all words of a text lose together.
+    `kind` is "lstm" or "bigru", `width` is E, and `hidden` is H of each direction. `dropout` is the
+    share of the vectors' elements that all words of a text lose together.
     """
 
     def __init__(self, kind: str, width: int, hidden: int, num_labels: int, dropout: float) -> None:
@@ -98,12 +94,8 @@ class TextNetwork(nn.Module, ABC):
 class WordNetwork(TextNetwork):
     """A network of a kind over the vectors of a text's words, which are trained too.
 
-    Args:
-        kind: "lstm", "bigru" or "cnn".
-        texts: Of the training; their frequent words are the vocabulary.
-        num_labels: Outputs.
-        options: Those of `recipe.NetworkOptions`.
-        seed: Of the vectors that are drawn.
+    `kind` is "lstm", "bigru" or "cnn", and `options` are those of `recipe.NetworkOptions`. The
+    frequent words of the training `texts` are the vocabulary.
     """
 
     def __init__(

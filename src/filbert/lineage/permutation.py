@@ -59,8 +59,7 @@ def unseen_keys(places_ST: Tensor) -> Tensor:
 class TwoStreams(nn.Module):
     """An encoder of the XLNet family that predicts the targets of permuted orders.
 
-    Args:
-        encoder: Its word table is the output's too.
+    The encoder's word table is the output's too.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -70,13 +69,7 @@ class TwoStreams(nn.Module):
         self.bias = nn.Parameter(torch.zeros(encoder.config.vocab_size))
 
     def forward(self, ids_ST: Tensor, unseen_STT: Tensor, targets_SK: Tensor) -> Tensor:
-        """Return the scores of the targets, (S, K, V).
-
-        Args:
-            ids_ST: Tokens.
-            unseen_STT: Of `unseen_keys`.
-            targets_SK: Positions to predict.
-        """
+        """Return the scores of the targets, (S, K, V); see `unseen_keys` for `unseen_STT`."""
         config, length = self.encoder.config, ids_ST.shape[1]
         rows = torch.arange(len(ids_ST))[:, None]
         behind = torch.arange(length)[:, None] - torch.arange(length)

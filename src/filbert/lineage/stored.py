@@ -24,10 +24,7 @@ def read_options(
 ) -> tuple[dict[str, Any], str]:
     """Return the options by flat name, and what marks a folder that is replaced.
 
-    Args:
-        options: Of the recipe and the flags.
-        known: Names of those that the training reads.
-        marker: File of a folder that this training wrote.
+    The training reads the options named `known`, and writes the file `marker`.
 
     Raises:
         ConfigError: Another option is set.

@@ -104,10 +104,8 @@ class AwdLstm(nn.Module):
 def slanted_rates(done: float, count: int) -> list[float]:
     """Return the shares of the learning rate of `count` groups of layers, the last layer first.
 
-    They rise to 1 and fall after it, and are lower for lower layers.
-
-    Args:
-        done: Part of the training that is done, from 0 to 1.
+    They rise to 1 and fall after it, and are lower for lower layers. `done` is the part of the
+    training that is done.
     """
     slope = done / _RISE if done < _RISE else (1 - done) / (1 - _RISE)
     height = _LOWEST + (1 - _LOWEST) * slope

@@ -163,10 +163,8 @@ def texts(name: str, **values: Any) -> list[str]:
 def write_page(path: Path, **values: Any) -> Path:
     """Render report.html to the file `path`; an error leaves the old file.
 
-    Args:
-        path: Of the page.
-        values: `title`; `about` (line above it); `headline`; `notes`; `facts` (name, value);
-            `sections`, of which None and those without blocks are left out.
+    Values are `title`; `about` (line above it); `headline`; `notes`; `facts` (name, value);
+    `sections`, of which None and those without blocks are left out.
     """
     values["sections"] = [one for one in values["sections"] if one and one["blocks"]]
     values["script"] = script = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))
