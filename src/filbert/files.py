@@ -95,18 +95,12 @@ def check_writable(path: Path) -> None:
     Raises:
         InputError: It cannot.
     """
-    reason = None
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; --out names a file.")
-        if not path.parent.exists():
-            reason = f"Make the folder {path.parent} first."
-        elif not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-            reason = "Name another place."
-    except OSError as error:
-        reason = f"{error.strerror}."
-    if reason is not None:
-        raise InputError(f"{path} cannot be written. {reason}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; --out names a file.")
+    if not path.parent.exists():
+        raise InputError(f"{path} cannot be written. Make the folder {path.parent} first.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written. Name another place.")
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
