@@ -17,7 +17,7 @@ from filbert.checkpoints.opening import read_checkpoint
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
-from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
+from filbert.evaluation import evaluate_model, score_predictions, with_asked
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.text.tokenizer import Tokenizer
@@ -153,9 +153,9 @@ def test_a_positive_class_may_be_named_where_training_fixed_none(film_run, films
     other = json.loads(capsys.readouterr().out)
     assert other["roc_auc"] == pytest.approx(own["roc_auc"])
     assert other["pr_auc"] != pytest.approx(own["pr_auc"], abs=0.01)
-    assert with_positive_class(None, None) is None
+    assert with_asked(None, TaskOptions()) is None
     with pytest.raises(ConfigError, match="does not choose between two"):
-        with_positive_class(None, "neg")
+        with_asked(None, TaskOptions(positive="neg"))
 
 
 def test_texts_that_were_cut_are_counted_and_said(film_run, films, caplog):
@@ -191,4 +191,4 @@ def test_tags_of_another_scheme_are_mended_for_a_model_that_was_trained_elsewher
     assert cli([*command, "--json", "--repair-tags"]) == 0
     assert json.loads(capsys.readouterr().out)["per_label"]["a"]["support"] == 1
     with pytest.raises(ConfigError, match="--repair-tags is for tagging"):
-        with_positive_class(judge("classification"), None, repair_tags=True)
+        with_asked(judge("classification"), TaskOptions(repair_tags=True))

@@ -12,7 +12,6 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import MISSING, dataclass
 from functools import cached_property
 from html import escape
@@ -358,7 +357,7 @@ def evaluate(
     See `filbert evaluate`; several models are measured as one, as `predict` has it. With
     `predictions`, one for each row of `data`, give their `task` and no model.
     """
-    from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
+    from filbert.evaluation import evaluate_model, score_predictions
     from filbert.tasks.base import task_class
 
     folder = None if out is None else Path(out)
@@ -373,11 +372,8 @@ def evaluate(
             )
         if model is None:
             raise ConfigError("Give a model, or predictions and their task.")
-        measured = copy(_loaded(model))
-        measured.task = with_positive_class(
-            measured.task, chosen.task.positive, repair_tags=chosen.task.repair_tags
-        )
-        return evaluate_model(measured, files["data"], chosen.columns, folder)
+        measured, path = _loaded(model), files["data"]
+        return evaluate_model(measured, path, chosen.columns, folder, options=chosen.task)
 
 
 @_options_of(LabelledFileOptions)
@@ -400,10 +396,9 @@ def check(
         `problems`, the most serious first, and counts for each file in `splits`.
     """
     from filbert.data.doctor import check as check_rows
-    from filbert.tasks.base import check_name, task_class
+    from filbert.tasks.base import task_class
     from filbert.tasks.rows import row_check
 
-    check_name(task)
     rows = {"train": data, "dev": dev, "test": test}
     with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
         checked = task_class(task).from_options(chosen.task, chosen.columns)

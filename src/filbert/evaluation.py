@@ -18,7 +18,7 @@ from filbert.inference.masked_text import text_metrics
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import columns_of_training
 from filbert.metrics.squad import metrics_by_id
-from filbert.tasks.base import Task, changed
+from filbert.tasks.base import Task, TaskOptions, changed
 from filbert.tasks.rows import complete_predictions, read_task_rows
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ def evaluate_model(
     names: ColumnNames,
     out: Path | None = None,
     *,
+    options: TaskOptions | None = None,
     max_length: int | None = None,
     on_answers: OnAnswers | None = None,
 ) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def evaluate_model(
         predictor: of a model with a task, or with a masked-LM head and none.
         path: of the labelled rows, or of text.
         out: a folder for metrics.json and what else the task writes.
+        options: as `with_asked` takes them.
         max_length: of text, tokens of a row; those of the model's pre-training when not given.
         on_answers: called with what the metrics are computed from, if the model has a task.
 
@@ -51,11 +53,11 @@ def evaluate_model(
         ConfigError: the model has neither a task head nor a masked-LM head.
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
-    if predictor.task is None and has_masked_lm(predictor.model):
+    task = with_asked(predictor.task, options or TaskOptions())
+    if task is None and has_masked_lm(predictor.model):
         return _kept(text_metrics(predictor, path, names.own("text"), max_length), {}, out)
-    if predictor.task is None:
+    if task is None:
         raise ConfigError("This model has no task head to evaluate. Fine-tune it first.")
-    task = predictor.task
     names = columns_of_training(predictor.checkpoint, path, names)
     rows: Iterable[Row] = read_task_rows(task, path, names)
     if task.spec.always_answers:
@@ -66,8 +68,8 @@ def evaluate_model(
                 'Some questions have no answer: "no answer" is allowed, with null threshold 0 as '
                 "in the official script. --null-threshold sets another."
             )
-            predictor = copy(predictor)
-            predictor.task = task
+    predictor = copy(predictor)
+    predictor.task = task
     gold: list[Any] = []
 
     def passing() -> Iterator[Row]:
@@ -87,14 +89,13 @@ def evaluate_model(
     return _measured(task, gold, predictions, out)
 
 
-def with_positive_class(
-    task: Task | None, positive: str | None, *, repair_tags: bool = False
-) -> Task | None:
-    """Return the task of a model with another positive class; its predictions stay the same.
+def with_asked(task: Task | None, options: TaskOptions) -> Task | None:
+    """Return the task of a model with another `positive` class; its predictions stay the same.
 
     With `repair_tags` its rows may have tags of other schemes, or broken ones.
     """
-    if repair_tags:
+    positive = options.positive
+    if options.repair_tags:
         if task is None or task.spec.row_format.name != "sentences":
             raise ConfigError("--repair-tags is for tagging, and this model tags nothing.")
         task = changed(task, repair_tags=True)
@@ -110,13 +111,6 @@ def with_positive_class(
     # A probability above a threshold is below the complement for the other class.
     thresholds = task.spec.thresholds and tuple(1 - t for t in task.spec.thresholds)
     return changed(task, positive=positive, thresholds=thresholds)
-
-
-def metric_names(predictor: Predictor) -> tuple[str, ...]:
-    """Return the names of a model's metrics: those of its task, or of masked language modelling."""
-    if predictor.task is None and has_masked_lm(predictor.model):
-        return ("mlm_accuracy", "perplexity")
-    return predictor.known_task().spec.metric_names
 
 
 def score_predictions(

@@ -108,11 +108,12 @@ def _scored(
 
 def _loss(predictor: Predictor, exact: dict[str, Any], metrics: dict[str, Any]) -> PrecisionLoss:
     """Compare a model's metrics with those in another precision."""
-    from filbert.evaluation import metric_names
     from filbert.inference.precision import precision_loss
 
-    whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
-    return precision_loss(exact, metrics, metric_names(predictor), whole=whole)
+    if predictor.task is None:
+        return precision_loss(exact, metrics, ("mlm_accuracy", "perplexity"), whole=1.0)
+    spec = predictor.task.spec
+    return precision_loss(exact, metrics, spec.metric_names, whole=spec.metric_scale)
 
 
 def _measured(
@@ -124,7 +125,7 @@ def _measured(
     on_answers: OnAnswers | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
     """Load a model, and return it with its metrics."""
-    from filbert.evaluation import evaluate_model, with_positive_class
+    from filbert.evaluation import evaluate_model
     from filbert.inference.predictor import Predictor
 
     given = {f.name for f in fields(TaskOptions) if getattr(flags.task, f.name) != f.default}
@@ -132,11 +133,14 @@ def _measured(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise ConfigError(f"{names}: only with --predictions; a MODEL has its own task.")
     predictor = Predictor.load(model, **load)
-    predictor.task = with_positive_class(
-        predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
-    )
     metrics = evaluate_model(
-        predictor, data, flags.columns, folder, max_length=load["max_length"], on_answers=on_answers
+        predictor,
+        data,
+        flags.columns,
+        folder,
+        options=flags.task,
+        max_length=load["max_length"],
+        on_answers=on_answers,
     )
     return predictor, metrics
 
