@@ -25,7 +25,7 @@ from filbert.compare.contestants import ContestantRun, run_child
 from filbert.compare.recipe import TRAINED, Contestant, Study
 from filbert.compare.statistics import compute_statistics
 from filbert.data.records import Row, file_digest
-from filbert.data.splitting import between, near_duplicates
+from filbert.data.splitting import SPLITS, between, near_duplicates
 from filbert.errors import ConfigError, InputError, Interrupted
 from filbert.files import locked, portable, read_json, sha256_of, write_atomically, write_json
 from filbert.model.precision import choose_device, choose_precision
@@ -40,16 +40,10 @@ from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 from filbert.train.splits import read_splits, values_of_column, with_columns
 
-SPLITS = ("train", "dev", "test")
 # Pairs of splits that should have no rows in common.
 _LATER_AND_EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
 # Options that do not change the result, so that they are no part of the fingerprint.
 _FREE = ("save_every", "license", "language")
-# Costs of a run; those of a contestant are medians over its seeds.
-COSTS = (
-    "training_seconds", "training_joules", "rows_per_second", "latency_seconds", "parameters",
-    "bytes_on_disk", "peak_bytes", "peak_device_bytes",
-)  # fmt: skip
 # Facts of a run that should be the same for all runs, with their names in a note.
 _MUST_AGREE = {
     "filbert": "versions of filbert",
@@ -433,7 +427,7 @@ def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict
     seeds = [_seed_entry(run, folder) for run in runs if run.contestant == one.name]
     statuses = [seed["status"] for seed in seeds]
     costs = [seed["costs"] for seed in seeds if seed["status"] == "finished"]
-    known = {name: [cost[name] for cost in costs if name in cost] for name in COSTS}
+    names = dict.fromkeys(name for cost in costs for name in cost)
     return {
         "name": one.name,
         "kind": one.kind,
@@ -443,7 +437,7 @@ def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict
         "error": next((seed["error"] for seed in seeds if seed["error"]), None),
         "options": portable(one.options),
         "seeds": seeds,
-        "costs": {name: median(values) for name, values in known.items() if values},
+        "costs": {name: median(cost[name] for cost in costs if name in cost) for name in names},
     }
 
 

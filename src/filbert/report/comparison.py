@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.records import read_rows
+from filbert.data.splitting import SPLITS
 from filbert.errors import InputError
 from filbert.files import read_json
 from filbert.metrics.classification import label_metrics
@@ -76,7 +77,6 @@ COSTS = (
     ("bytes_on_disk", "on disk", numbers.size),
     ("peak_bytes", "peak memory", numbers.size),
 )
-SPLITS = ("train", "dev", "test")
 # More pairs are folded.
 MOST_PAIRS = 30
 
