@@ -354,10 +354,7 @@ def check_head(view: View, layer: int | None, head: int | None) -> None:
         count = view.maps.shape[axis]
         if number is not None and not 0 <= number < count:
             raise ConfigError(f"{kind} {number} is not in 0..{count - 1} of {view.model}.")
-    if head is not None and view.is_pruned[_slice(layer), head].all():
+    layers = slice(None) if layer is None else layer
+    if head is not None and view.is_pruned[layers, head].all():
         where = "every layer" if layer is None else f"layer {layer}"
         raise ConfigError(f"head {head} of {where} of {view.model} was pruned.")
-
-
-def _slice(number: int | None) -> slice:
-    return slice(None) if number is None else slice(number, number + 1)
