@@ -35,6 +35,9 @@ from filbert.metrics.entities import entity_metrics
 from filbert.train.options import FinetuneOptions
 from filbert.train.seeds import run
 
+# Arguments of an estimator that are options of `finetune`.
+_OPTIONS = ("epochs", "lr", "batch_size", "max_length", "seed", "device")
+
 
 class InvalidTexts(InputError, ValueError):
     """X or y cannot be used; scikit-learn expects a ValueError."""
@@ -93,21 +96,9 @@ class _TextEstimator(_OfTexts):
         self.verbose = verbose
 
     def _fit(self, rows: Sequence[Mapping[str, Any]], **options: Any) -> None:
-        given = {
-            "task": self._task,
-            "model": str(self.model),
-            "train": rows,
-            "epochs": self.epochs,
-            "lr": self.lr,
-            "batch_size": self.batch_size,
-            "max_length": self.max_length,
-            "seed": self.seed,
-            "device": self.device,
-            "overwrite": True,
-            "save_every": 0,
-            **options,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {"task": self._task, "model": str(self.model), "train": rows, **options}
+        given |= {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) is not None}
+        given |= {"overwrite": True, "save_every": 0}
         with contextlib.ExitStack() as stack:
             if not self.verbose:
                 stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
