@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -137,14 +138,17 @@ class StudyFiles:
 
     @cached_property
     def scores(self) -> dict[str, Scores]:
-        """Test predictions of the best seed of each measured contestant."""
+        """Test predictions of the best seed of each contestant, of two labels at its threshold."""
         return {one["name"]: self._read(one) for one in self.measured}
 
     def _read(self, one: dict[str, Any]) -> Scores:
         run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
         path = self.path / run["folder"] / "predictions" / "test.jsonl"
-        threshold = None if self.positive is None else run["test"]["threshold"]
-        return read_scores(path, self.labels, self.positive, threshold)
+        scores = read_scores(path, self.labels)
+        if self.positive is None:
+            return scores
+        is_positive = scores.probabilities[:, self.positive] >= run["test"]["threshold"]
+        return replace(scores, predicted=np.where(is_positive, self.positive, 1 - self.positive))
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
         """Return the tested difference of two contestants in the deciding metric: `one` - `other`.

@@ -173,7 +173,7 @@ class Scores:
         rows: Row numbers, int64 (N,).
         gold: Label ids, int64 (N,).
         probabilities: float64 (N, C).
-        predicted: Label ids, int64 (N,): of two labels those at the threshold.
+        predicted: Label ids, int64 (N,).
         tokens: Number of tokens before truncation, int64 (N,); num_cut rows were truncated.
     """
 
@@ -185,16 +185,12 @@ class Scores:
     num_cut: int
 
 
-def read_scores(
-    path: Path, labels: Sequence[str], positive: int | None = None, threshold: float | None = None
-) -> Scores:
-    """Read the predictions of a classifier with one label a row.
+def read_scores(path: Path, labels: Sequence[str]) -> Scores:
+    """Read the predictions of a classifier with one label a row; the most probable is predicted.
 
     Args:
         path: predictions/SPLIT.jsonl of a run folder.
         labels: C names, in the order of their ids.
-        positive: Id of the positive one of two labels.
-        threshold: Of its probability; without it the most probable label is predicted.
 
     Raises:
         FormatError: The file is missing, empty or damaged.
@@ -209,9 +205,6 @@ def read_scores(
         scores = probabilities(table)
     except (KeyError, TypeError, ValueError, InputError) as error:
         raise FormatError(f"{path} holds no predictions for {list(labels)}: {error}") from None
-    predicted = scores.argmax(1)
-    if positive is not None and threshold is not None:
-        predicted = np.where(scores[:, positive] >= threshold, positive, 1 - positive)
     tokens = np.array([line.get("num_tokens") or 0 for line in lines])
     num_cut = sum(bool(line.get("truncated")) for line in lines)
-    return Scores(rows, gold, scores, predicted, tokens, num_cut)
+    return Scores(rows, gold, scores, scores.argmax(1), tokens, num_cut)
