@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.cli.arguments import STDIO
-from filbert.cli.output import output, progress_printer, refuse_own_source
+from filbert.cli.output import is_stream, output, progress_printer, refuse_own_source
 from filbert.data.records import Row, expected_rows
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError, InputError, printable
@@ -92,17 +91,6 @@ def check_options(source: str, out: str | None, flags: BulkFlags, command: str) 
     if flags.resume and not is_regular(source):
         raise ConfigError("--resume reads the rows again, which a stream cannot. Give a file.")
     check_source(source, command)
-
-
-def is_stream(out: str | None) -> bool:
-    """Return whether answers go to standard output, a device or a pipe."""
-    if out is None or out == STDIO:
-        return True
-    try:
-        mode = os.stat(out).st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def is_regular(source: str) -> bool:

@@ -161,6 +161,14 @@ def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
         )
 
 
+def is_stream(out: str | None) -> bool:
+    """Return whether an output is standard output, a device or a pipe."""
+    if out is None or out == STDIO:
+        return True
+    path = Path(out)
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 @contextmanager
 def output(out: str | None) -> Iterator[IO[str]]:
     """Open stdout, or a file that appears under its name only when it is complete."""
@@ -169,7 +177,7 @@ def output(out: str | None) -> Iterator[IO[str]]:
         sys.stdout.flush()
         return
     path = Path(out)
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe
+    if is_stream(out):
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             yield file
         return

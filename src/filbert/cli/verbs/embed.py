@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from filbert.cli import arguments, bulk
+from filbert.cli.output import is_stream
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 
@@ -50,7 +51,7 @@ def embed(
 
     kind = Path(out).suffix
     check_kind(Path(out), pooling)
-    if bulk.is_stream(out) and kind != ".jsonl":
+    if is_stream(out) and kind != ".jsonl":
         raise ConfigError(
             f"--out {out} is a stream, which takes .jsonl only, not {kind}. Name a file."
         )

@@ -40,14 +40,14 @@ def predict(
     keep_columns:
         columns of the file, between commas, that are copied into the answers, such as id,text.
     """
-    from filbert.cli.output import check_lines_file, warn_of_int8
+    from filbert.cli.output import check_lines_file, is_stream, warn_of_int8
     from filbert.train.options import names_of
 
     flags, kind = flags or bulk.BulkFlags(), Path(out or "").suffix.lower()
     keep = names_of(keep_columns or ())
     bulk.check_options(file, out, flags, "predict MODEL")
     check_lines_file(out, TABLES)
-    if kind in TABLES and bulk.is_stream(out):
+    if kind in TABLES and is_stream(out):
         raise ConfigError(f"--out {out} is a stream, which holds JSON Lines. Name a file.")
     if keep and not bulk.is_regular(file):
         raise ConfigError(
