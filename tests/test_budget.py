@@ -15,9 +15,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (55_133, 45_000),
+    "lines of src": (54_141, 45_000),
     "files of src": (221, 255),
-    "lines of tests": (42_500, 43_000),
+    "lines of tests": (42_450, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),
