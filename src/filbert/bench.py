@@ -85,7 +85,7 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
 
 
 def _fast_formats(device: str) -> list[str]:
-    """Number formats with products of their own on this device; others are emulated slowly."""
+    """Return the number formats that this device multiplies itself; others are emulated slowly."""
     if device != "cpu":
         return ["float32", "bf16"]
     return ["float32", *(name for name in ("bf16", "int8") if gain(name) >= 1)]

@@ -90,11 +90,7 @@ def _staged(target: Path, *, folder: bool) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, before anything is computed for it.
-
-    Raises:
-        InputError: It cannot.
-    """
+    """Raise an InputError unless a file can be written, before anything is computed for it."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; --out names a file.")
     if not path.parent.exists():
@@ -104,11 +100,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace a file as a whole. Text is written as UTF-8.
-
-    Raises:
-        InputError: The disk is full, or the folder is not writable.
-    """
+    """Replace a file as a whole (text as UTF-8), or raise an InputError, as for a full disk."""
     path = Path(os.path.realpath(path))
     with _staged(path, folder=False) as temporary:
         with temporary.open("wb") as file:

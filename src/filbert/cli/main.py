@@ -231,11 +231,7 @@ def _use_threads(count: int) -> None:
 
 
 def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
-    """Return the options of a recipe by flat name.
-
-    Raises:
-        ConfigError: A table or one of its keys is unknown.
-    """
+    """Return the options of a recipe by flat name; an unknown table or key is a ConfigError."""
     from filbert.recipes import read_recipe
 
     content = read_recipe(path)

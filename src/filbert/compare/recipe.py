@@ -172,11 +172,7 @@ class StudyOptions:
 
 
 def _shares(given: Any) -> tuple[float, ...] | None:
-    """Return three shares above zero that add up to 1.
-
-    Raises:
-        ConfigError: They do not.
-    """
+    """Return three shares above zero that add up to 1, or raise a ConfigError."""
     if given is None:
         return None
     try:
@@ -324,11 +320,7 @@ class Study:
     options: StudyOptions
 
     def chosen(self, only: Collection[str]) -> list[Contestant]:
-        """Select contestants by name; all if `only` is empty.
-
-        Raises:
-            ConfigError: No contestant has that name.
-        """
+        """Select contestants by name, all if `only` is empty; an unknown name is a ConfigError."""
         for name in only:
             check_choice("only", name, [one.name for one in self.contestants])
         return [one for one in self.contestants if not only or one.name in only]

@@ -345,11 +345,7 @@ def _character_runs(text: str) -> list[int]:
 
 
 def check_head(view: View, layer: int | None, head: int | None) -> None:
-    """Refuse a layer or head that does not exist or was pruned; None means any.
-
-    Raises:
-        ConfigError: As above.
-    """
+    """Raise a ConfigError for a layer or head that does not exist or was pruned; None means any."""
     for axis, (kind, number) in enumerate((("layer", layer), ("head", head))):
         count = view.maps.shape[axis]
         if number is not None and not 0 <= number < count:

@@ -351,11 +351,7 @@ def _new_target(
 
 
 def _encode(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
-    """Tokenise a text or pair without truncation.
-
-    Raises:
-        InputError: It is longer than the model reads.
-    """
+    """Tokenise a text or pair as a whole; one longer than the model reads is an InputError."""
     (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
     if encoding.num_tokens > predictor.max_length:
         raise InputError(

@@ -149,11 +149,7 @@ def find_neighbours(
 
 
 def word_pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Compile a pattern that matches any of the words as a whole word, in any case.
-
-    Raises:
-        ConfigError: There is no word, or an empty one.
-    """
+    """Compile a pattern of whole words in any case; none, or an empty one, is a ConfigError."""
     if not words or not all(word.strip() for word in words):
         raise ConfigError("--word is empty; name the word to look for, such as --word bank.")
     parts = []

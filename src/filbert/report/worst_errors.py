@@ -295,11 +295,7 @@ def passages(
 
 
 def data_file(folder: RunFolder) -> str:
-    """Return the path of the measured rows.
-
-    Raises:
-        InputError: The file is not that of the run.
-    """
+    """Return the path of the measured rows; another file than the run's is an InputError."""
     from filbert.data.records import file_digest
 
     path = folder.data.get("path")
