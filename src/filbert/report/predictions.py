@@ -148,7 +148,7 @@ def confusion(folder: RunFolder, labels: list[str]) -> np.ndarray:
 
 
 def crossed(pairs: Sequence[tuple[Any, ...]], size: int) -> np.ndarray:
-    """Return the pairs by their first number (down) and second number (across), int64 (C, C)."""
+    """Return the number of pairs by their first (down) and second number (across), int64 (C, C)."""
     counts = np.zeros((size, size), dtype=np.int64)
     for pair in pairs:
         counts[pair] += 1
