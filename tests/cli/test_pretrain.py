@@ -90,9 +90,9 @@ def test_what_a_run_cannot_do_without_is_asked_for(call, tmp_path, shards, monke
     ("flags", "kept"),
     [
         ([], {"time": "1h", "steps": 5, "epochs": 2}),
-        (["--steps", "3"], {}),
-        (["--steps=3", "--time", "1m"], {}),
-        (["--epochs", "3"], {}),
+        (["--steps", "3"], {"steps": 5, "epochs": 2}),
+        (["--steps=3", "--time", "1m"], {"time": "1h", "steps": 5, "epochs": 2}),
+        (["--epochs", "3"], {"epochs": 2}),
     ],
 )
 def test_a_length_given_as_a_flag_does_not_lose_to_another_kind_of_length_in_the_recipe(

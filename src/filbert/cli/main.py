@@ -156,10 +156,16 @@ def command_app(path: Sequence[str]) -> App:
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """Return a recipe without its run length (time, steps, epochs) if a flag gives one."""
-    lengths = {"time", "steps", "epochs"}
+    """Return a recipe without the run length that a flag for another kind of length replaces.
+
+    Of time, steps and epochs the first that is given counts; a flag takes precedence.
+    """
     flags = {token.split("=")[0].lstrip("-") for token in tokens if token.startswith("--")}
-    dropped = lengths if flags & lengths else set()
+    dropped: set[str] = set()
+    if "steps" in flags and "time" not in flags:
+        dropped = {"time"}
+    elif "epochs" in flags and not flags & {"time", "steps"}:
+        dropped = {"time", "steps"}
     return {name: value for name, value in content.items() if name not in dropped}
 
 
