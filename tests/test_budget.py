@@ -15,7 +15,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (54_111, 45_000),
+    "lines of src": (54_108, 45_000),
     "files of src": (221, 255),
     "lines of tests": (42_450, 43_000),
     "lines of the longest function": (60, 60),

@@ -130,7 +130,7 @@ def _cut(rows: Sequence[int], sizes: Sequence[int], max_tokens: int) -> list[lis
 def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     """Yield the same items, each computed in a thread while the one before it is in use.
 
-    Errors are raised in the place of their item. The end waits for the item that is in work.
+    Errors are raised in the place of their item. Closing it waits for the item being computed.
     """
     source = ([item] for item in items)
     with ThreadPoolExecutor(1, "next item") as pool:

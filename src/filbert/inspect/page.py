@@ -20,8 +20,8 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from filbert.errors import ConfigError, checked_keywords
-from filbert.files import THEME, check_writable
+from filbert.errors import ConfigError, InputError, checked_keywords
+from filbert.files import THEME
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
 
@@ -91,14 +91,12 @@ class Inspection:
         return render("attention_page/page.html", **content)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page.
-
-        Raises:
-            InputError: The file cannot be written.
-        """
+        """Write the page, or raise an InputError."""
         path = Path(path)
-        check_writable(path)
-        path.write_text(self.html, encoding="utf-8")
+        try:
+            path.write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from error
         return path
 
     def _repr_html_(self) -> str:

@@ -342,8 +342,7 @@ def answers_of(row: Row) -> list[dict[str, Any]]:
 
 def _lengths(task: SpanQA, max_length: int) -> dict[str, int]:
     """Return the lengths of windows, as `Tokenizer.windows` takes them."""
-    own = {"stride": task.stride, "max_first": task.max_question_length}
-    return {"max_length": max_length, **own}
+    return {"max_length": max_length, "stride": task.stride, "max_first": task.max_question_length}
 
 
 TASK = SpanQA
