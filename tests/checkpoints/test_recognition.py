@@ -18,7 +18,7 @@ SIZES = sizes(vocab_size=9, layers=1, width=8, heads=2, inner=8)
 
 def names_of(family: str, *, bare: bool = False) -> list[str]:
     table = FAMILIES[family]
-    found = [f"{table.embeddings['word']}.weight", f"{table.layer.format(0)}.x.weight"]
+    found = [table.word_table, f"{table.prefix}{table.layer.format(0)}.x.weight"]
     return [name.removeprefix(table.prefix) if bare else name for name in found]
 
 

@@ -278,5 +278,5 @@ def _child(theirs: str, family: Family) -> str:
 def _targets(family: Family, kind: str | None) -> list[str]:
     """Return the ends of the names of adapted modules."""
     names = [n for part in DENSE for n in family.theirs(f"encoder.layers.0.{part}.weight", kind)]
-    layer = f"{family.layer.format(0)}."
+    layer = f"{family.prefix}{family.layer.format(0)}."
     return [name.removeprefix(layer).removesuffix(".weight") for name in names]

@@ -183,9 +183,8 @@ def _with_pooler_for(
     )
     # Training would not reach an optional pooler that the head does not read, and in a causal
     # encoder other tools would apply it to the first token.
-    reads_pooler = not old.attention.causal if kind is None else HEADS[kind].reads_pooled
-    if slot is not None and not (reads_pooler and (slot.required or slot.name == old_name)):
-        slot = None
+    if slot is None or slot.name != old_name or kind is not None or old.attention.causal:
+        slot = family.required_pooler(kind)
     config = old.changed(
         pooler=slot.activation if slot else None,
         pooler_dropout=slot is not None and slot.dropout_before,

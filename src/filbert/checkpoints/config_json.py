@@ -416,8 +416,8 @@ def _with_tensors(names: Collection[str], *, bare: bool = False) -> list[Family]
     found = []
     for family in map(FAMILIES.__getitem__, RECOGNISED):
         prefix = family.prefix if bare else ""
-        table = f"{family.embeddings['word']}.weight".removeprefix(prefix)
-        layer = family.layer.format(0).removeprefix(prefix)
+        table = family.word_table.removeprefix(prefix)
+        layer = f"{family.prefix}{family.layer.format(0)}".removeprefix(prefix)
         if table in names and any(name.startswith(layer) for name in names):
             found.append(family)
     return found
@@ -425,7 +425,7 @@ def _with_tensors(names: Collection[str], *, bare: bool = False) -> list[Family]
 
 def _owns(names: Collection[str], family: Family) -> bool:
     """Return whether the family's word table occurs, with or without its prefix."""
-    table = f"{family.embeddings['word']}.weight"
+    table = family.word_table
     return table in names or table.removeprefix(family.prefix) in names
 
 
@@ -479,14 +479,15 @@ def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str
 
 def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str | None]]:
     """Return the modules outside the encoder, and the kinds of heads that use most of them."""
-    names = {head.tied.get(name, name) for head in family.heads.values() for name in found}
+    ties = [family.tied(kind) for kind in family.heads]
+    names = {tied.get(name, name) for tied in ties for name in found}
     modules = {name.rpartition(".")[0] for name in names}
     outside = {name for name in modules if not name.startswith(family.prefix)}
     fitting = {
         kind: len(_modules(head, family))
         for kind, head in family.heads.items()
         if _modules(head, family) <= outside
-        and (head.pooler is None or not head.pooler.required or head.pooler.name in modules)
+        and ((slot := family.required_pooler(kind)) is None or slot.name in modules)
     }
     most = max(fitting.values(), default=0)
     return outside, [kind for kind, count in fitting.items() if count == most]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -50,8 +50,27 @@ LAYER_MODULES = (
 
 _LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.([\w.]+)")
 
+# BERT's modules: outside the layers, ours under "encoder." to theirs, and those of a layer.
+TABLES = {
+    "embeddings.word": "embeddings.word_embeddings",
+    "embeddings.position": "embeddings.position_embeddings",
+    "embeddings.token_type": "embeddings.token_type_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+}
+QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
+LAYER = (
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
 
-@dataclass(frozen=True, kw_only=True)
+# Kinds of heads that read a pooled vector. The others can do without a pooler.
+POOLED_KINDS = ("pair", "pretraining", "sequence", "choices")
+
+
+@dataclass(frozen=True)
 class PoolerSlot:
     """Where a family keeps the dense layer over the first token for one kind of head.
 
@@ -59,16 +78,14 @@ class PoolerSlot:
         name: Hugging Face's module.
         activation: The setting `pooler`.
         dropout_before: The setting `pooler_dropout`.
-        required: whether the head cannot run without it.
     """
 
     name: str
     activation: str
     dropout_before: bool = False
-    required: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HeadLayout:
     """One of Hugging Face's classes: which tensors its head has and which config keys it reads.
 
@@ -76,7 +93,7 @@ class HeadLayout:
         suffix: the class name without the family, "ForMaskedLM".
         modules: our module ("head.out") to theirs ("classifier").
         pooler: the pooler that goes with this head, None for none.
-        tied: their tensors that repeat another of theirs.
+        decoder: their module that repeats the word table, and the bias of the scores.
         dropout: (config key, default) of the setting `head_dropout`; a key of None, or a value of
             None, means the hidden dropout.
         activation: the only `hidden_act` with which this head is what transformers runs, None for
@@ -87,9 +104,10 @@ class HeadLayout:
 
     suffix: str
     modules: dict[str, str] = field(default_factory=dict)
+    _: KW_ONLY
     pooler: PoolerSlot | None = None
-    tied: dict[str, str] = field(default_factory=dict)
-    dropout: tuple[str | None, float | None] = (None, None)
+    decoder: str | None = None
+    dropout: tuple[str | None, float | None] = ("classifier_dropout", None)
     activation: str | None = None
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -103,8 +121,8 @@ class Family:
         model_type: as in config.json, and Checkpoint.family.
         class_prefix: of Hugging Face's class names.
         prefix: of the encoder's tensors in a model with a head; a bare encoder may go without.
-        embeddings: our modules under "encoder.embeddings." to theirs.
-        layer: their name of layer i (of parameter group i), with {} for i.
+        modules: Those outside the layers, ours under "encoder." to theirs without the prefix.
+        layer: their name of layer i (of parameter group i), with {} for i, without the prefix.
         qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
         whole_names: Our tensor ("encoder.embeddings.unseen") or tensor of a layer ("qkv.weight") to
@@ -116,8 +134,6 @@ class Family:
         transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
-        distances: our modules under "encoder.distances." to theirs.
-        final_norm: their LayerNorm after the last layer, where there is one.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
         repeated: further keys that hold such a setting's value again.
         aliases: Config keys of some versions to those of `keys`.
@@ -139,17 +155,15 @@ class Family:
     model_type: str
     class_prefix: str
     prefix: str
-    embeddings: dict[str, str]
-    layer: str
-    qkv: tuple[str, ...]
-    layer_modules: tuple[str | tuple[str, ...], ...]
+    modules: dict[str, str]
+    layer: str = "encoder.layer.{}"
+    qkv: tuple[str, ...] = QKV
+    layer_modules: tuple[str | tuple[str, ...], ...] = LAYER
     whole_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     row_orders: dict[str, str] = field(default_factory=dict)
     transposed: bool = False
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
-    distances: dict[str, str] = field(default_factory=dict)
-    final_norm: str | None = None
     keys: dict[str, tuple[str, Any]]
     repeated: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -169,6 +183,11 @@ class Family:
         """Whether every model of the family attends causally."""
         return bool(self.constants.get("causal"))
 
+    @property
+    def word_table(self) -> str:
+        """Their name of the word table, with the prefix."""
+        return f"{self.prefix}{self.modules['embeddings.word']}.weight"
+
     def theirs(self, ours: str, kind: str | None) -> tuple[str, ...]:
         """Return Hugging Face's names of a tensor of filbert: several if only filbert's is fused.
 
@@ -181,14 +200,11 @@ class Family:
         if module == "encoder.pooler":
             assert head.pooler is not None
             return (f"{head.pooler.name}.{leaf}",)
-        if module == "encoder.final_norm":
-            return (f"{self.final_norm}.{leaf}",)
-        for place, modules in (("embeddings", self.embeddings), ("distances", self.distances)):
-            if module.startswith(f"encoder.{place}."):
-                return (f"{modules[module.removeprefix(f'encoder.{place}.')]}.{leaf}",)
-        if (match := _LAYER_NAME.fullmatch(module)) is None:
+        if module in head.modules:
             return (f"{head.modules[module]}.{leaf}",)
-        layer, part = self.layer.format(match[1]), match[2]
+        if (match := _LAYER_NAME.fullmatch(module)) is None:
+            return (f"{self.prefix}{self.modules[module.removeprefix('encoder.')]}.{leaf}",)
+        layer, part = self.prefix + self.layer.format(match[1]), match[2]
         if names := self.whole_names.get(f"{part}.{leaf}"):
             return tuple(f"{layer}.{name}" for name in names)
         own = {"qkv": self.qkv, **dict(zip(LAYER_MODULES, self.layer_modules, strict=False))}[part]
@@ -200,11 +216,25 @@ class Family:
         match = _LAYER_NAME.fullmatch(ours.rpartition(".")[0])
         return match and match[2]
 
+    def tied(self, kind: str | None) -> dict[str, str]:
+        """Return the tensors of a kind of head that repeat another of theirs, to the other."""
+        head = self.heads[kind]
+        if head.decoder is None:
+            return {}
+        tied = {f"{head.decoder}.weight": self.word_table}
+        scores = head.modules.get("head") or head.modules.get("head.masked_lm")
+        if scores not in (None, head.decoder):
+            tied[f"{head.decoder}.bias"] = f"{scores}.bias"
+        return tied
+
+    def required_pooler(self, kind: str | None) -> PoolerSlot | None:
+        """Return the pooler without which a kind of head cannot run; None for none."""
+        return self.heads[kind].pooler if kind in POOLED_KINDS else None
+
     def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
         """Return whether `causal_key` describes a causal model: nothing reads the first token."""
-        slot = self.heads[kind].pooler
-        reads_first = slot is not None and (slot.required or has_pooler)
-        return self.causal_key is not None and not reads_first
+        slot = self.heads[kind].pooler if has_pooler else self.required_pooler(kind)
+        return self.causal_key is not None and slot is None
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
@@ -214,24 +244,6 @@ class Family:
 # Entries that several families share with BERT.
 
 
-def table_names(prefix: str) -> dict[str, str]:
-    """Return the names of embedding tables and their LayerNorm, ours to theirs."""
-    return {
-        "word": f"{prefix}.embeddings.word_embeddings",
-        "position": f"{prefix}.embeddings.position_embeddings",
-        "token_type": f"{prefix}.embeddings.token_type_embeddings",
-        "norm": f"{prefix}.embeddings.LayerNorm",
-    }
-
-
-QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
-LAYER = (
-    "attention.output.dense",
-    "attention.output.LayerNorm",
-    "intermediate.dense",
-    "output.dense",
-    "output.LayerNorm",
-)
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
 )  # fmt: skip
@@ -263,51 +275,55 @@ _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 # Of the families whose encoders become causal by a key.
 CAUSAL_KEY = "is_decoder"
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
-CLASSIFIER_DROPOUT = ("classifier_dropout", None)
+# The dropout of a head without a key of its own: that of the hidden states.
+HIDDEN = (None, None)
 _LAST_DROPOUT = ("summary_last_dropout", 0.1)
 _SUMMARY: dict[str, tuple[Any, ...]] = {"summary_use_proj": (True,)}
 OUT = {"head.out": "classifier"}
-OUT_PROJECTION = {"head.out": "classifier.out_proj"}
 SPANS = {"head.out": "qa_outputs"}
 
 
-def masked_lm_names(head: str, transform: str, norm: str, *, part: str = "head") -> dict[str, str]:
-    """Return the modules of a masked-LM head, ours to theirs."""
-    return {part: head, f"{part}.transform": transform, f"{part}.norm": norm}
+def masked_lm(scores: str, transform: str, norm: str, **rest: Any) -> HeadLayout:
+    """Return the class of a masked-LM head.
+
+    Args:
+        scores: Their module of the scores' bias.
+        transform: Of the dense layer before.
+        norm: Of the norm after that layer.
+        rest: Further fields of the HeadLayout.
+    """
+    modules = {"head": scores, "head.transform": transform, "head.norm": norm}
+    return HeadLayout("ForMaskedLM", modules, **rest)
 
 
-def tied_names(table: str, projection: str, bias: str | None = None) -> dict[str, str]:
-    """Return tied tensors of a masked-LM head: the word table and a second name of its bias."""
-    tied = {f"{projection}.weight": f"{table}.weight"}
-    return tied if bias is None else {**tied, f"{projection}.bias": bias}
-
-
-def head_layout(suffix: str, modules: dict[str, str] | None = None, **rest: Any) -> HeadLayout:
-    """Return a HeadLayout with `classifier_dropout` as the default key of the dropout."""
-    return HeadLayout(
-        suffix=suffix, modules=modules or {}, **{"dropout": CLASSIFIER_DROPOUT, **rest}
-    )
+def pretraining(words: HeadLayout, pair: str) -> HeadLayout:
+    """Return the class of a masked-LM head together with a module `pair` for pairs of texts."""
+    modules = {
+        ours.replace("head", "head.masked_lm"): theirs for ours, theirs in words.modules.items()
+    }
+    return replace(words, suffix="ForPreTraining", modules={**modules, "head.pair.out": pair})
 
 
 def task_heads(
-    *,
-    sequence: tuple[dict[str, str], PoolerSlot | None] = (OUT, None),
-    choices: PoolerSlot | None = None,
-    **common: Any,
+    pooler: PoolerSlot | None = None, classifier: str | None = None, **common: Any
 ) -> dict[str | None, HeadLayout]:
     """Return the classes that every family has for the tasks.
 
     Args:
-        sequence: Modules and pooler of the classifier of sequences.
-        choices: Pooler of the multiple-choice class.
+        pooler: Of the classes for sequences and for multiple choice.
+        classifier: Activation of the dense layer that sequences have instead, in the classifier.
         common: Further fields of each HeadLayout.
     """
-    modules, pooler = sequence
+    sequence = HeadLayout("ForSequenceClassification", OUT, pooler=pooler, **common)
+    if classifier is not None:
+        first_token = PoolerSlot("classifier.dense", classifier, dropout_before=True)
+        out = {"head.out": "classifier.out_proj"}
+        sequence = replace(sequence, modules=out, pooler=first_token)
     return {
-        "sequence": head_layout("ForSequenceClassification", modules, pooler=pooler, **common),
-        "choices": head_layout("ForMultipleChoice", OUT, pooler=choices, **common),
-        "tokens": head_layout("ForTokenClassification", OUT, **common),
-        "spans": head_layout("ForQuestionAnswering", SPANS, **common),
+        "sequence": sequence,
+        "choices": HeadLayout("ForMultipleChoice", OUT, pooler=pooler, **common),
+        "tokens": HeadLayout("ForTokenClassification", OUT, **common),
+        "spans": HeadLayout("ForQuestionAnswering", SPANS, **common),
     }
 
 
@@ -348,7 +364,6 @@ _MODERNBERT_KEYS = {
 def modernbert() -> Family:
     """Return the table of ModernBERT."""
     transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
-    words = "model.embeddings.tok_embeddings"
     # Ours has one activation for layers and heads.
     common: dict[str, Any] = {
         "dropout": ("classifier_dropout", 0.0),
@@ -361,11 +376,14 @@ def modernbert() -> Family:
         model_type="modernbert",
         class_prefix="ModernBert",
         prefix="model.",
-        embeddings={"word": words, "norm": "model.embeddings.norm"},
-        layer="model.layers.{}",
+        modules={
+            "embeddings.word": "embeddings.tok_embeddings",
+            "embeddings.norm": "embeddings.norm",
+            "final_norm": "final_norm",
+        },
+        layer="layers.{}",
         qkv=("attn.Wqkv",),
         layer_modules=("attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
-        final_norm="model.final_norm",
         keys=_MODERNBERT_KEYS,
         repeated={"embedding_dropout": "hidden_dropout"},
         flattened=_flattened,
@@ -384,12 +402,9 @@ def modernbert() -> Family:
         },
         written=_MODERNBERT_FLAGS,
         heads={
-            None: head_layout("Model", dropout=common["dropout"]),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                {**transform, "head": "decoder"},
-                tied=tied_names(words, "decoder"),
-                **common,
+            None: HeadLayout("Model", dropout=common["dropout"]),
+            "masked_lm": masked_lm(
+                "decoder", "head.dense", "head.norm", decoder="decoder", **common
             ),
             **{
                 kind: replace(layout, modules={**transform, **OUT})
@@ -494,86 +509,68 @@ WHY_ONLY = {
 
 
 def _bert() -> Family:
-    pooler = PoolerSlot(name="bert.pooler.dense", activation="tanh")
-    optional = replace(pooler, required=False)
-    lm = "cls.predictions"
-    names = (lm, f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
-    tied = tied_names("bert.embeddings.word_embeddings", f"{lm}.decoder", f"{lm}.bias")
-    pair = "cls.seq_relationship"
-    pretraining = {**masked_lm_names(*names, part="head.masked_lm"), "head.pair.out": pair}
+    pooler = PoolerSlot("bert.pooler.dense", "tanh")
+    lm, pair = "cls.predictions", "cls.seq_relationship"
+    transform = (f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
+    words = masked_lm(lm, *transform, pooler=pooler, decoder=f"{lm}.decoder")
     return Family(
         model_type="bert",
         class_prefix="Bert",
         prefix="bert.",
-        embeddings=table_names("bert"),
-        layer="bert.encoder.layer.{}",
-        qkv=QKV,
-        layer_modules=LAYER,
+        modules=TABLES,
         keys=KEYS,
         must=CAUSAL_MUST,
         causal_key=CAUSAL_KEY,
         heads={
-            None: head_layout("Model", pooler=optional),
-            "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm_names(*names), pooler=optional, tied=tied
-            ),
-            "pretraining": head_layout("ForPreTraining", pretraining, pooler=pooler, tied=tied),
-            "pair": head_layout("ForNextSentencePrediction", {"head.out": pair}, pooler=pooler),
-            **task_heads(sequence=(OUT, pooler), choices=pooler),
+            None: HeadLayout("Model", pooler=pooler),
+            "masked_lm": words,
+            "pretraining": pretraining(words, pair),
+            "pair": HeadLayout("ForNextSentencePrediction", {"head.out": pair}, pooler=pooler),
+            **task_heads(pooler),
         },
     )
 
 
-def _roberta(model_type: str, class_prefix: str) -> Family:
-    pooler = PoolerSlot(name="roberta.pooler.dense", activation="tanh")
-    optional = replace(pooler, required=False)
-    first_token = PoolerSlot(name="classifier.dense", activation="tanh", dropout_before=True)
-    tasks = task_heads(sequence=(OUT_PROJECTION, first_token), choices=pooler)
+def _roberta(model_type: str, class_prefix: str, root: str = "roberta") -> Family:
+    pooler = PoolerSlot(f"{root}.pooler.dense", "tanh")
+    tasks = task_heads(pooler, "tanh")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
-        prefix="roberta.",
-        embeddings=table_names("roberta"),
-        layer="roberta.encoder.layer.{}",
-        qkv=QKV,
-        layer_modules=LAYER,
+        prefix=f"{root}.",
+        modules=TABLES,
         keys=KEYS,
         must=CAUSAL_MUST,
         causal_key=CAUSAL_KEY,
         offset_by_pad=True,
         heads={
-            None: head_layout("Model", pooler=optional),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                masked_lm_names("lm_head", "lm_head.dense", "lm_head.layer_norm"),
-                pooler=optional,
-                tied=tied_names(
-                    "roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias"
-                ),
+            None: HeadLayout("Model", pooler=pooler),
+            "masked_lm": masked_lm(
+                *("lm_head", "lm_head.dense", "lm_head.layer_norm"),
+                pooler=pooler,
+                decoder="lm_head.decoder",
                 # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
                 activation="gelu",
             ),
             **tasks,
-            "choices": replace(tasks["choices"], dropout=(None, None)),
+            "choices": replace(tasks["choices"], dropout=HIDDEN),
         },
     )
 
 
 def _distilbert() -> Family:
-    pooler = PoolerSlot(name="pre_classifier", activation="relu")
-    embeddings = table_names("distilbert")
-    del embeddings["token_type"]
+    pooler = PoolerSlot("pre_classifier", "relu")
     keys = {
         name: key for name, key in KEYS.items() if name not in ("type_vocab_size", "layer_norm_eps")
     }
     dropout = ("seq_classif_dropout", 0.2)
-    tasks = task_heads(sequence=(OUT, pooler), choices=pooler, dropout=dropout)
+    tasks = task_heads(pooler, dropout=dropout)
     return Family(
         model_type="distilbert",
         class_prefix="DistilBert",
         prefix="distilbert.",
-        embeddings=embeddings,
-        layer="distilbert.transformer.layer.{}",
+        modules=TABLES,
+        layer="transformer.layer.{}",
         qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         layer_modules=(
             "attention.out_lin",
@@ -596,38 +593,33 @@ def _distilbert() -> Family:
         must=MUST,
         written={"sinusoidal_pos_embds": False},
         heads={
-            None: head_layout("Model", dropout=dropout),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                masked_lm_names("vocab_projector", "vocab_transform", "vocab_layer_norm"),
-                tied=tied_names("distilbert.embeddings.word_embeddings", "vocab_projector"),
+            None: HeadLayout("Model", dropout=dropout),
+            "masked_lm": masked_lm(
+                *("vocab_projector", "vocab_transform", "vocab_layer_norm"),
+                decoder="vocab_projector",
                 dropout=dropout,
             ),
             **tasks,
-            "tokens": replace(tasks["tokens"], dropout=(None, None)),
+            "tokens": replace(tasks["tokens"], dropout=HIDDEN),
         },
     )
 
 
 def _albert() -> Family:
-    pooler = PoolerSlot(name="albert.pooler", activation="tanh")
-    optional = replace(pooler, required=False)
-    names = ("predictions", "predictions.dense", "predictions.LayerNorm")
-    tied = tied_names(
-        "albert.embeddings.word_embeddings", "predictions.decoder", "predictions.bias"
-    )
-    pair = {"head.pair.out": "sop_classifier.classifier"}
-    pretraining = {**masked_lm_names(*names, part="head.masked_lm"), **pair}
+    pooler = PoolerSlot("albert.pooler", "tanh")
     dropout = ("classifier_dropout_prob", 0.1)
+    words = masked_lm(
+        *("predictions", "predictions.dense", "predictions.LayerNorm"),
+        pooler=pooler,
+        decoder="predictions.decoder",
+        dropout=dropout,
+    )
     return Family(
         model_type="albert",
         class_prefix="Albert",
         prefix="albert.",
-        embeddings={
-            **table_names("albert"),
-            "project": "albert.encoder.embedding_hidden_mapping_in",
-        },
-        layer="albert.encoder.albert_layer_groups.{}.albert_layers.0",
+        modules={**TABLES, "embeddings.project": "encoder.embedding_hidden_mapping_in"},
+        layer="encoder.albert_layer_groups.{}.albert_layers.0",
         qkv=("attention.query", "attention.key", "attention.value"),
         layer_modules=(
             "attention.dense",
@@ -645,50 +637,38 @@ def _albert() -> Family:
         always_projects=True,
         written={"inner_group_num": 1},
         heads={
-            None: head_layout("Model", pooler=optional, dropout=dropout),
-            "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm_names(*names), pooler=optional, tied=tied, dropout=dropout
-            ),
-            "pretraining": head_layout(
-                "ForPreTraining", pretraining, pooler=pooler, tied=tied, dropout=dropout
-            ),
-            **task_heads(sequence=(OUT, pooler), choices=pooler, dropout=dropout),
+            None: HeadLayout("Model", pooler=pooler, dropout=dropout),
+            "masked_lm": words,
+            "pretraining": pretraining(words, "sop_classifier.classifier"),
+            **task_heads(pooler, dropout=dropout),
         },
     )
 
 
 def _electra() -> Family:
-    first_token = PoolerSlot(name="classifier.dense", activation="gelu", dropout_before=True)
-    summary = PoolerSlot(name="sequence_summary.summary", activation="gelu")
-    tasks = task_heads(sequence=(OUT_PROJECTION, first_token), choices=summary)
-    predictions = "generator_predictions"
+    tasks = task_heads(PoolerSlot("sequence_summary.summary", "gelu"), "gelu")
+    lm, detection = "generator_predictions", "discriminator_predictions"
     discriminator = {
-        "head.dense": "discriminator_predictions.dense",
-        "head.out": "discriminator_predictions.dense_prediction",
+        "head.dense": f"{detection}.dense",
+        "head.out": f"{detection}.dense_prediction",
     }
     return Family(
         model_type="electra",
         class_prefix="Electra",
         prefix="electra.",
-        embeddings={**table_names("electra"), "project": "electra.embeddings_project"},
-        layer="electra.encoder.layer.{}",
-        qkv=QKV,
-        layer_modules=LAYER,
+        modules={**TABLES, "embeddings.project": "embeddings_project"},
         keys={**KEYS, "embedding_size": ("embedding_size", 128)},
         must=CAUSAL_MUST,
         causal_key=CAUSAL_KEY,
         heads={
-            None: head_layout("Model"),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                masked_lm_names(
-                    "generator_lm_head", f"{predictions}.dense", f"{predictions}.LayerNorm"
-                ),
-                tied=tied_names("electra.embeddings.word_embeddings", "generator_lm_head"),
+            None: HeadLayout("Model"),
+            "masked_lm": masked_lm(
+                *("generator_lm_head", f"{lm}.dense", f"{lm}.LayerNorm"),
+                decoder="generator_lm_head",
                 # transformers' ElectraGeneratorPredictions is always erf-gelu too.
                 activation="gelu",
             ),
-            "discriminator": head_layout("ForPreTraining", discriminator),
+            "discriminator": HeadLayout("ForPreTraining", discriminator),
             **tasks,
             "choices": replace(
                 tasks["choices"],
@@ -732,17 +712,15 @@ _NOMIC_MUST: dict[str, tuple[Any, ...]] = {
 
 
 def _nomic_bert() -> Family:
-    pooler = PoolerSlot(name="nomic_bert.pooler.dense", activation="tanh")
+    tasks = task_heads(PoolerSlot("nomic_bert.pooler.dense", "tanh"))
     lm = "cls.predictions"
-    names = masked_lm_names(lm, f"{lm}.transform.dense", f"{lm}.transform.layer_norm")
-    tasks = task_heads(sequence=(OUT, pooler))
-    words = table_names("nomic_bert")
+    transform = (f"{lm}.transform.dense", f"{lm}.transform.layer_norm")
     return Family(
         model_type="nomic_bert",
         class_prefix="NomicBert",
         prefix="nomic_bert.",
-        embeddings={**words, "norm": "nomic_bert.emb_ln"},
-        layer="nomic_bert.encoder.layers.{}",
+        modules={**TABLES, "embeddings.norm": "emb_ln"},
+        layer="encoder.layers.{}",
         qkv=("attn.Wqkv",),
         layer_modules=("attn.out_proj", "norm1", ("mlp.fc12", "mlp.fc11"), "mlp.fc2", "norm2"),
         renamed=((r"^bert\.", "nomic_bert."),),
@@ -760,10 +738,8 @@ def _nomic_bert() -> Family:
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
         must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
         heads={
-            None: head_layout("Model"),
-            "masked_lm": head_layout(
-                "ForMaskedLM", names, tied=tied_names(words["word"], f"{lm}.decoder", f"{lm}.bias")
-            ),
+            None: HeadLayout("Model"),
+            "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder"),
             **{kind: tasks[kind] for kind in ("sequence", "tokens")},
         },
     )
@@ -788,10 +764,7 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
 
     Only the authors' code scales rotary positions.
     """
-    prefix, scales = model_type, model_type == "new"
-    pooler = PoolerSlot(name=f"{prefix}.pooler.dense", activation="tanh")
-    words = table_names(prefix)
-    names = masked_lm_names("lm_head.decoder", "lm_head.dense", "lm_head.norm")
+    prefix, scales = f"{model_type}.", model_type == "new"
     keys = with_defaults(
         _ROTARY_KEYS,
         rotary_base=theta,
@@ -799,19 +772,18 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
         type_vocab_size=1,
         attention_dropout=0.0,
     )
-    tasks = task_heads(sequence=(OUT, pooler))
+    tasks = task_heads(PoolerSlot(f"{prefix}pooler.dense", "tanh"))
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
-        prefix=f"{prefix}.",
-        embeddings=words,
-        layer=f"{prefix}.encoder.layer.{{}}",
+        prefix=prefix,
+        modules=TABLES,
         qkv=("attention.qkv_proj",),
         layer_modules=(
             *("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
         ),
         row_orders={"up": "halves"},
-        renamed=((r"^new\.", f"{prefix}."), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
+        renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
         keys={**keys, **({"rotary_scaling": ("rope_factor", 1.0)} if scales else {})},
         flattened=_new_flattened if scales else _with_theta,
         nested=_new_nested if scales else None,
@@ -824,11 +796,10 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
             "logn_attention_scale": (False,),
         },
         heads={
-            None: head_layout("Model"),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                names,
-                tied=tied_names(words["word"], "lm_head.decoder"),
+            None: HeadLayout("Model"),
+            "masked_lm": masked_lm(
+                *("lm_head.decoder", "lm_head.dense", "lm_head.norm"),
+                decoder="lm_head.decoder",
                 activation="gelu",
             ),
             **{kind: tasks[kind] for kind in ("sequence", "tokens")},
@@ -847,8 +818,8 @@ def _jina_v3() -> Family:
         roberta,
         model_type="jina_embeddings_v3",
         class_prefix="JinaEmbeddingsV3",
-        embeddings={**table_names("roberta"), "norm": "roberta.emb_ln"},
-        layer="roberta.encoder.layers.{}",
+        modules={**TABLES, "embeddings.norm": "emb_ln"},
+        layer="encoder.layers.{}",
         qkv=("mixer.Wqkv",),
         layer_modules=("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         renamed=((original, ".weight"),),
@@ -899,15 +870,16 @@ _RMS: dict[str, Any] = dict(
 _NO_BIASES = {"attention_bias": False, "mlp_bias": False}
 # Heads of transformers' generic classes: no dropout, and no bias in the classifier of sequences.
 _SCORE_HEADS: dict[str | None, HeadLayout] = {
-    None: HeadLayout(suffix="Model", settings={"out_bias": True}),
+    None: HeadLayout("Model", dropout=HIDDEN, settings={"out_bias": True}),
     "sequence": HeadLayout(
-        suffix="ForSequenceClassification",
-        modules={"head.out": "score"},
+        "ForSequenceClassification",
+        {"head.out": "score"},
+        dropout=HIDDEN,
         settings={"out_bias": False},
     ),
     "tokens": HeadLayout(
-        suffix="ForTokenClassification",
-        modules={"head.out": "score"},
+        "ForTokenClassification",
+        {"head.out": "score"},
         dropout=("classifier_dropout", 0.1),
         settings={"out_bias": True},
     ),
@@ -918,11 +890,10 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
     """Return a table with the tensor names of Llama."""
     table: dict[str, Any] = {
         "prefix": "model.",
-        "embeddings": {"word": "model.embed_tokens"},
-        "layer": "model.layers.{}",
+        "modules": {"embeddings.word": "embed_tokens", "final_norm": "norm"},
+        "layer": "layers.{}",
         "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "layer_modules": _LLAMA_LAYER,
-        "final_norm": "model.norm",
         "keys": _LLAMA_KEYS,
         "flattened": _with_theta,
         "constants": _RMS,
@@ -939,8 +910,7 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
 
 
 def _eurobert() -> Family:
-    pooler = PoolerSlot(name="dense", activation="gelu")
-    no_dropout: tuple[str | None, float | None] = (None, None)
+    tasks = task_heads(PoolerSlot("dense", "gelu"), dropout=HIDDEN)
     return _llama(
         "eurobert",
         "EuroBert",
@@ -954,12 +924,9 @@ def _eurobert() -> Family:
         must={"tie_word_embeddings": (False,)},
         written={**_NO_BIASES, "tie_word_embeddings": False},
         heads={
-            None: head_layout("Model", dropout=no_dropout),
-            "masked_lm": head_layout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=no_dropout),
-            "sequence": head_layout(
-                "ForSequenceClassification", OUT, pooler=pooler, dropout=no_dropout
-            ),
-            "tokens": head_layout("ForTokenClassification", OUT, dropout=no_dropout),
+            None: HeadLayout("Model", dropout=HIDDEN),
+            "masked_lm": HeadLayout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=HIDDEN),
+            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
         },
     )
 
@@ -1058,21 +1025,19 @@ def _neobert_nested(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _neobert() -> Family:
-    first_token = PoolerSlot(name="dense", activation="tanh", dropout_before=True)
+    first_token = PoolerSlot("dense", "tanh", dropout_before=True)
     dropout = ("classifier_dropout", 0.1)
-    keys = {name: key for name, key in _LLAMA_KEYS.items() if not key[0].startswith("num_key")}
-    for name in ("head_size", "attention_dropout", "rotary_base"):
-        del keys[name]
+    left_out = ("num_key_value_heads", "head_size", "attention_dropout", "rotary_base")
+    keys = {name: key for name, key in _LLAMA_KEYS.items() if name not in left_out}
     return Family(
         model_type="neobert",
         class_prefix="NeoBERT",
         prefix="model.",
-        embeddings={"word": "model.encoder"},
-        layer="model.transformer_encoder.{}",
+        modules={"embeddings.word": "encoder", "final_norm": "layer_norm"},
+        layer="transformer_encoder.{}",
         qkv=("qkv",),
         layer_modules=("wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
         row_orders={"qkv": "interleaved"},
-        final_norm="model.layer_norm",
         keys={
             **keys,
             "max_position_embeddings": ("max_length", 1024),
@@ -1092,9 +1057,9 @@ def _neobert() -> Family:
         },
         must={"rms_norm": (True,), "rope": (True,), "ngpt": (False,)},
         heads={
-            None: head_layout("", dropout=dropout),
-            "masked_lm": head_layout("LMHead", {"head.scores": "decoder"}, dropout=dropout),
-            "sequence": head_layout(
+            None: HeadLayout("", dropout=dropout),
+            "masked_lm": HeadLayout("LMHead", {"head.scores": "decoder"}, dropout=dropout),
+            "sequence": HeadLayout(
                 "ForSequenceClassification", OUT, pooler=first_token, dropout=dropout
             ),
         },
@@ -1110,7 +1075,6 @@ def _gpt2_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _gpt2() -> Family:
-    words = {"word": "transformer.wte", "position": "transformer.wpe"}
     heads = dict(_SCORE_HEADS)
     heads["tokens"] = replace(heads["tokens"], modules=OUT)
     heads["sequence"] = replace(heads["sequence"], dropout=("classifier_dropout", 0.0))
@@ -1118,12 +1082,11 @@ def _gpt2() -> Family:
         model_type="gpt2",
         class_prefix="GPT2",
         prefix="transformer.",
-        embeddings=words,
-        layer="transformer.h.{}",
+        modules={"embeddings.word": "wte", "embeddings.position": "wpe", "final_norm": "ln_f"},
+        layer="h.{}",
         qkv=("attn.c_attn",),
         layer_modules=("attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
         transposed=True,
-        final_norm="transformer.ln_f",
         keys={
             "vocab_size": ("vocab_size", 50257),
             "hidden_size": ("n_embd", REQUIRED),
@@ -1154,22 +1117,15 @@ def _gpt2() -> Family:
 
 
 def _mpnet() -> Family:
-    pooler = PoolerSlot(name="mpnet.pooler.dense", activation="tanh")
-    optional = replace(pooler, required=False)
-    first_token = PoolerSlot(name="classifier.dense", activation="tanh", dropout_before=True)
-    words = table_names("mpnet")
-    del words["token_type"]
+    """Return the table of MPNet: RoBERTa's heads, without keys for their dropout."""
+    roberta = _roberta("mpnet", "MPNet", "mpnet")
     # transformers computes 32 buckets, whatever this key is.
     buckets = {"relative_attention_num_buckets": (32,)}
-    return Family(
-        model_type="mpnet",
-        class_prefix="MPNet",
-        prefix="mpnet.",
-        embeddings=words,
-        layer="mpnet.encoder.layer.{}",
+    return replace(
+        roberta,
+        modules={**TABLES, "distances.table": "encoder.relative_attention_bias"},
         qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
         layer_modules=("attention.attn.o", "attention.LayerNorm", *LAYER[2:]),
-        distances={"table": "mpnet.encoder.relative_attention_bias"},
         keys={name: key for name, key in KEYS.items() if name != "type_vocab_size"},
         # transformers counts from row 2, whatever `pad_token_id` is.
         constants=dict(
@@ -1177,20 +1133,9 @@ def _mpnet() -> Family:
         ),
         must={**MUST, **buckets},
         written={key: value for key, (value,) in buckets.items()},
-        heads={
-            None: head_layout("Model", pooler=optional, dropout=(None, None)),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                masked_lm_names("lm_head", "lm_head.dense", "lm_head.layer_norm"),
-                pooler=optional,
-                tied=tied_names(words["word"], "lm_head.decoder", "lm_head.bias"),
-                dropout=(None, None),
-                activation="gelu",
-            ),
-            **task_heads(
-                sequence=(OUT_PROJECTION, first_token), choices=pooler, dropout=(None, None)
-            ),
-        },
+        causal_key=None,
+        offset_by_pad=False,
+        heads={kind: replace(head, dropout=HIDDEN) for kind, head in roberta.heads.items()},
     )
 
 
@@ -1218,28 +1163,28 @@ def _deberta_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _deberta_v2() -> Family:
-    pooler = PoolerSlot(name="pooler.dense", activation="gelu")
+    pooler = PoolerSlot("pooler.dense", "gelu")
     pooling = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
-    layout: dict[str, Any] = {"dropout": ("cls_dropout", None), "must": pooling}
-    words = {k: v for k, v in table_names("deberta").items() if k != "position"}
-    lm, plain = "cls.predictions", (None, None)
-    names = (lm, f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
-    own_head = r"^lm_predictions\.lm_head\."
+    pooled = task_heads(pooler, dropout=("cls_dropout", None), must=pooling)
+    plain = task_heads(dropout=HIDDEN)
+    lm, own_head = "cls.predictions", r"^lm_predictions\.lm_head\."
+    transform = (f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
     parts = ("query_proj", "key_proj", "value_proj")
     return Family(
         model_type="deberta-v2",
         class_prefix="DebertaV2",
         prefix="deberta.",
-        embeddings=words,
-        layer="deberta.encoder.layer.{}",
+        modules={
+            **TABLES,
+            "distances.table": "encoder.rel_embeddings",
+            "distances.norm": "encoder.LayerNorm",
+        },
         qkv=tuple(f"attention.self.{part}" for part in parts),
-        layer_modules=LAYER,
         # The head of releases of version 3, which computes the same.
         renamed=(
             (rf"{own_head}(dense|LayerNorm)\.", rf"{lm}.transform.\1."),
             (own_head, f"{lm}."),
         ),
-        distances={"table": "deberta.encoder.rel_embeddings", "norm": "deberta.encoder.LayerNorm"},
         keys={
             **with_defaults(KEYS, type_vocab_size=0, layer_norm_eps=1e-7),
             "distance_buckets": ("position_buckets", REQUIRED),
@@ -1250,17 +1195,10 @@ def _deberta_v2() -> Family:
         must={**MUST, "embedding_size": (None,)},
         written={key: value[0] for key, value in _DEBERTA_VALUES.items()},
         heads={
-            None: head_layout("Model", dropout=plain),
-            "masked_lm": head_layout(
-                "ForMaskedLM",
-                masked_lm_names(*names),
-                tied=tied_names(words["word"], f"{lm}.decoder", f"{lm}.bias"),
-                dropout=plain,
-            ),
-            "sequence": head_layout("ForSequenceClassification", OUT, pooler=pooler, **layout),
-            "choices": head_layout("ForMultipleChoice", OUT, pooler=pooler, **layout),
-            "tokens": head_layout("ForTokenClassification", OUT, dropout=plain),
-            "spans": head_layout("ForQuestionAnswering", SPANS, dropout=plain),
+            None: HeadLayout("Model", dropout=HIDDEN),
+            "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder", dropout=HIDDEN),
+            **{kind: pooled[kind] for kind in ("sequence", "choices")},
+            **{kind: plain[kind] for kind in ("tokens", "spans")},
         },
     )
 
@@ -1286,23 +1224,23 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
 
     Version 1.1, with gated layers, is a family of its own: its first product is two modules.
     """
-    layer, forward = "transformer.encoder.block.{}.layer", "1.DenseReluDense"
+    layer, forward = "encoder.block.{}.layer", "1.DenseReluDense"
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
     rms = {name: value for name, value in _RMS.items() if name not in ("gated", "hidden_dropout")}
-    common: dict[str, Any] = {
-        "tied": tied_names("transformer.shared", "transformer.encoder.embed_tokens")
-    }
+    words = "transformer.encoder.embed_tokens"
     own_type = model_type.removesuffix("_gated")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
         prefix="transformer.",
-        embeddings={"word": "transformer.shared"},
+        modules={
+            "embeddings.word": "shared",
+            "distances.table": f"{layer.format(0)}.0.SelfAttention.relative_attention_bias",
+            "final_norm": "encoder.final_layer_norm",
+        },
         layer=layer,
         qkv=tuple(f"0.SelfAttention.{part}" for part in "qkv"),
         layer_modules=("0.SelfAttention.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
-        distances={"table": f"{layer.format(0)}.0.SelfAttention.relative_attention_bias"},
-        final_norm="transformer.encoder.final_layer_norm",
         keys={
             **_T5_KEYS,
             "hidden_act": ("feed_forward_proj", "gated-gelu" if gated else "relu"),
@@ -1319,12 +1257,12 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         must={"quantization_config": (None,), "is_decoder": (False, None)},
         written={"model_type": own_type},
         heads={
-            None: HeadLayout(suffix="EncoderModel", **common),
+            None: HeadLayout("EncoderModel", decoder=words, dropout=HIDDEN),
             "tokens": HeadLayout(
-                suffix="ForTokenClassification",
-                modules=OUT,
+                "ForTokenClassification",
+                OUT,
+                decoder=words,
                 dropout=("classifier_dropout", 0.0),
-                **common,
             ),
         },
     )
@@ -1332,9 +1270,8 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
 
 def _xlnet() -> Family:
     """Return the table of XLNet, as it is fine-tuned: with one stream, without memory."""
-    summary = PoolerSlot(name="sequence_summary.summary", activation="tanh")
-    out, plain = {"head.out": "logits_proj"}, (None, None)
-    last: dict[str, Any] = {"modules": out, "pooler": summary, "dropout": _LAST_DROPOUT}
+    summary, out = PoolerSlot("sequence_summary.summary", "tanh"), {"head.out": "logits_proj"}
+    last: dict[str, Any] = {"pooler": summary, "dropout": _LAST_DROPOUT}
     last["must"] = {**_SUMMARY, "summary_type": ("last",), "summary_activation": ("tanh",)}
     relative = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "type_bias": "r_s_bias"}
     relative |= {"type_vectors": "seg_embed", "project.weight": "r"}
@@ -1342,9 +1279,8 @@ def _xlnet() -> Family:
         model_type="xlnet",
         class_prefix="XLNet",
         prefix="transformer.",
-        embeddings={"word": "transformer.word_embedding"},
-        layer="transformer.layer.{}",
-        qkv=(),
+        modules={"embeddings.word": "word_embedding"},
+        layer="layer.{}",
         layer_modules=("", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
         whole_names={
             "encoder.embeddings.unseen": ("transformer.mask_emb",),
@@ -1376,11 +1312,11 @@ def _xlnet() -> Family:
         ),
         must={"attn_type": ("bi",), "bi_data": (False,), "clamp_len": (-1, 0)},
         heads={
-            None: head_layout("Model", dropout=plain),
-            "sequence": HeadLayout(suffix="ForSequenceClassification", **last),
-            "choices": HeadLayout(suffix="ForMultipleChoice", **last),
-            "tokens": head_layout("ForTokenClassification", OUT, dropout=plain),
-            "spans": head_layout("ForQuestionAnsweringSimple", SPANS, dropout=plain),
+            None: HeadLayout("Model", dropout=HIDDEN),
+            "sequence": HeadLayout("ForSequenceClassification", out, **last),
+            "choices": HeadLayout("ForMultipleChoice", out, **last),
+            "tokens": HeadLayout("ForTokenClassification", OUT, dropout=HIDDEN),
+            "spans": HeadLayout("ForQuestionAnsweringSimple", SPANS, dropout=HIDDEN),
         },
     )
 
@@ -1404,7 +1340,6 @@ def _jina_v2() -> Family:
         bert,
         model_type="jina_bert",
         class_prefix="JinaBert",
-        embeddings={k: v for k, v in bert.embeddings.items() if k != "position"},
         layer_modules=(*LAYER[:2], *layer),
         keys={
             **with_defaults(KEYS, max_position_embeddings=8192),
@@ -1436,10 +1371,8 @@ def _static() -> Family:
         model_type=STATIC,
         class_prefix="Static",
         prefix="",
-        embeddings={"word": "embedding"},
+        modules={"embeddings.word": "embedding"},
         layer="layers.{}",
-        qkv=(),
-        layer_modules=(),
         renamed=(("^embeddings$", "embedding.weight"),),
         keys={
             **{name: KEYS[name] for name in ("vocab_size", "hidden_size")},
@@ -1451,7 +1384,7 @@ def _static() -> Family:
             # No text is cut.
             **dict(position_kind="alibi", max_position_embeddings=2**20, embedding_norm=False),
         ),
-        heads={None: head_layout("Embedding")},
+        heads={None: HeadLayout("Embedding")},
     )
 
 

@@ -103,8 +103,8 @@ def fresh_config(
         values["num_attention_heads"] = width // _HEAD_SIZE
     wide = _WIDE[family](width) if family in _WIDE else 4 * width
     values.setdefault("intermediate_size", wide)
-    slot, usual_dropout = table.heads[head].pooler, table.heads[head].dropout[1]
-    values["pooler"] = slot.activation if slot is not None and slot.required else None
+    slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout[1]
+    values["pooler"] = None if slot is None else slot.activation
     config = EncoderConfig.of(vocab_size=vocab_size, **values)
     narrow = config.embeddings.width != config.hidden_size or table.always_projects
     config = config.changed(

@@ -284,10 +284,9 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: 
     """Return the first kind of head whose variables, and its pooler, are all there."""
     has_pooler = f"{root}/pooler/dense/kernel" in shapes
     for kind, names in (_FINE_TUNED | _PRETRAINED[family]).items():
-        slot = FAMILIES[family].heads[kind].pooler
         if not all(name in shapes for name in names):
             continue
-        if slot is not None and slot.required and not has_pooler:
+        if FAMILIES[family].required_pooler(kind) is not None and not has_pooler:
             continue
         if kind in _FINE_TUNED:
             weight, bias = (shapes[name] for name in names)

@@ -237,7 +237,7 @@ def plan_reading(
     files = canonical_names(shapes, family, paths[1])
     kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
-    repeats = _split_tied(files, head.tied)
+    repeats = _split_tied(files, family.tied(kind))
     has_pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
     config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
     count = num_labels if kind in LABELLED else None
@@ -270,9 +270,9 @@ def plan_reading(
 def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
     """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
     bare = family.heads[None].pooler
-    encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
-    encoder += [family.final_norm] if family.final_norm else []
-    roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
+    encoder = [*family.modules.values(), family.layer]
+    encoder += [bare.name.removeprefix(family.prefix)] if bare else []
+    roots = {name.partition(".")[0] for name in encoder}
     files: dict[str, str] = {}
     for name in names:
         if _BUFFERS.fullmatch(name) or ADAPTERS.fullmatch(name):
@@ -314,7 +314,8 @@ def _settle_pooler(
 ) -> bool:
     """Return whether the model has a pooler, and remove tensors of one that it does not use."""
     slot, bare, adjective = family.heads[kind].pooler, family.heads[None].pooler, ""
-    if slot is not None and not slot.required and stated_causal(raw, family):
+    required = family.required_pooler(kind)
+    if slot is not None and required is None and stated_causal(raw, family):
         # The pooler reads the first token, which attends to no other.
         slot, adjective = None, "causal "
     modules = {name: name.rpartition(".")[0] for name in files}
@@ -327,7 +328,7 @@ def _settle_pooler(
                 f"pooler left out: the file's {bare.name} is not used by a "
                 f"{adjective}{family.class_name(kind)}."
             )
-    return slot is not None and (slot.required or slot.name in modules.values())
+    return required is not None or (slot is not None and slot.name in modules.values())
 
 
 def _check_names(plan: Plan, wanted: Collection[str], *, files: Mapping[str, str]) -> None:
