@@ -130,10 +130,9 @@ def encoder_config(
     """
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
-    causal = stated_causal(raw, family)
-    own = family.always_causal or raw.get("model_type") == CAUSAL_TYPE + family.model_type
-    if causal and not own:
+    if family.causal_key is not None and raw.get(family.causal_key):
         _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
+    causal = stated_causal(raw, family)
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
@@ -330,17 +329,29 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         }
     if family.nested is not None:
         raw = family.nested(raw)
-    path = Path("config.json")
+    check_written(raw, config, family, kind, what=f"A {family.class_name(kind)}")
+    return raw
+
+
+def check_written(
+    raw: dict[str, Any], config: EncoderConfig, family: Family, kind: str | None, *, what: str
+) -> None:
+    """Raise a ConfigError, about `what`, unless reading gives the same configuration again.
+
+    A head's dropout may differ: some classes and all of Google's scripts have no key for it.
+    """
+    has_pooler, path = config.pooling.activation is not None, Path("config.json")
     try:
         back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
     except FormatError as error:
-        raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
-    # A class without a key for its head's dropout uses the hidden dropout.
-    lost = [name for name in config.differing(back) if name != "head_dropout"]
-    if lost:
-        found = ", ".join(f"{name} {settings[name]!r}" for name in lost)
-        raise ConfigError(f"A {family.class_name(kind)} cannot express {found}.")
-    return raw
+        raise ConfigError(f"{what} cannot be written: {error}") from error
+    settings, others = config.settings(), back.settings()
+    for name in config.differing(back):
+        if name != "head_dropout":
+            raise ConfigError(
+                f"{what} cannot express {name} {settings[name]!r}; it would be read as "
+                f"{others[name]!r}."
+            )
 
 
 # Which family and head a folder holds.

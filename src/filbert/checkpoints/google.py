@@ -28,6 +28,7 @@ from filbert.checkpoints.checkpoint import Checkpoint, meta_model
 from filbert.checkpoints.config_json import (
     LABELLED,
     check_expressible,
+    check_written,
     config_values,
     encoder_config,
     label_names,
@@ -551,29 +552,16 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
 def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     """Write the configuration; refuse values that reading it would not give back."""
     config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
-    values = config_values(config, FAMILIES[family], kind)
-    keys = [key for key, _ in FAMILIES[family].keys.values() if key != "layer_norm_eps"]
-    raw = {key: values[key] for key in keys}
+    table = FAMILIES[family]
+    values = config_values(config, table, kind)
+    raw = {key: values[key] for key, _ in table.keys.values() if key != "layer_norm_eps"}
     raw |= {**_FIXED, "inner_group_num": 1} if family == "albert" else {}
     activation = config.feed_forward.activation
     if activation in _FORMS:
         raw["hidden_act"] = "gelu" if activation == _MEANING[family][0] else _FORMS[activation]
     path = folder / GOOGLE_CONFIGS[family == "albert"]
-    back = encoder_config(
-        {**raw, "hidden_act": _activation(raw, family)[0]},
-        FAMILIES[family],
-        kind,
-        has_pooler=config.pooling.activation is not None,
-        path=path,
-    )
-    # The dropout of a head is fixed in each of Google's scripts.
-    lost = [name for name in config.differing(back) if name != "head_dropout"]
-    if lost:
-        listed = ", ".join(f"{name} {config.settings()[name]!r}" for name in lost)
-        raise ConfigError(
-            f"Google's {path.name} cannot express {listed}; its code would compute with "
-            f"{', '.join(repr(back.settings()[name]) for name in lost)}."
-        )
+    meant = {**raw, "hidden_act": _activation(raw, family)[0]}
+    check_written(meant, config, table, kind, what=f"Google's {path.name}")
     # Google's code keeps unknown keys without reading them.
     labels = checkpoint.labels or ()
     if labels != tuple(f"LABEL_{i}" for i in range(len(labels))):
