@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.checkpoints.weights import check_finite
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, sha256_of
-from filbert.model.config import EncoderConfig
 from filbert.text.saving import switches, vocabulary_files
 from filbert.text.tokenizer import Tokenizer
 
@@ -123,25 +122,6 @@ def _is_transposed(variable: str) -> bool:
 # Reading.
 
 
-@dataclass
-class _Plan:
-    """A checkpoint's variables, matched with the model that its configuration describes.
-
-    Attributes:
-        sources: Keys in the file of the parts of each of filbert's tensors.
-        left_out: Reason by key in the file.
-        notes: Sentences about what was decided.
-    """
-
-    family: str
-    kind: str | None
-    config: EncoderConfig
-    raw: dict[str, Any]
-    sources: dict[str, tuple[str, ...]]
-    left_out: dict[str, str]
-    notes: list[str]
-
-
 @unreadable_as(FormatError)
 def read(prefix: Path) -> Checkpoint:
     """Read the checkpoint at a prefix; its notes describe what was decided and left out.
@@ -153,30 +133,9 @@ def read(prefix: Path) -> Checkpoint:
         FormatError: A damaged file, or tensors that do not fit the configuration.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle)
-    tensors = {ours: _read_tensor(bundle, keys) for ours, keys in plan.sources.items()}
-    notes = [*plan.notes, *_summary(plan.left_out)]
-    labels, problem = None, None
-    if plan.kind in LABELLED:
-        count = len(tensors["head.out.weight"])
-        path = _config_file(prefix.parent) or prefix
-        labels, problem = label_names(plan.raw, path), problem_type(plan.raw, path)
-        if labels is None or len(labels) != count:
-            labels = tuple(f"LABEL_{i}" for i in range(count))
-            notes.append(
-                f"output_weights is read as a text classifier with {count} labels; the format does "
-                "not keep their names."
-            )
-    return Checkpoint(
-        config=plan.config,
-        family=plan.family,
-        tensors=tensors,
-        head=plan.kind,
-        labels=labels,
-        problem_type=problem,
-        source=prefix.parent,
-        notes=tuple(notes),
-    )
+    checkpoint, sources, _ = _matched(bundle)
+    tensors = {ours: _read_tensor(bundle, keys) for ours, keys in sources.items()}
+    return replace(checkpoint, tensors=tensors)
 
 
 @unreadable_as(FormatError)
@@ -186,9 +145,9 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     `becomes` is filbert's name, or "left out: ..." with the reason. Errors are those of `read`.
     """
     bundle = TensorBundle.open(prefix)
-    plan = _plan(bundle)
-    becomes = {key: f"left out: {reason}" for key, reason in plan.left_out.items()}
-    for tensor, keys in plan.sources.items():
+    _, sources, left_out = _matched(bundle)
+    becomes = {key: f"left out: {reason}" for key, reason in left_out.items()}
+    for tensor, keys in sources.items():
         for number, key in enumerate(keys, 1):
             becomes[key] = tensor + (f", part {number} of {len(keys)}" if len(keys) > 1 else "")
     return [
@@ -203,8 +162,15 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _plan(bundle: TensorBundle) -> _Plan:
-    """Match a checkpoint's variables with its configuration; no tensor is read."""
+def _matched(
+    bundle: TensorBundle,
+) -> tuple[Checkpoint, dict[str, tuple[str, ...]], dict[str, str]]:
+    """Match a checkpoint's variables with its configuration; no tensor is read.
+
+    Returns:
+        The checkpoint without tensors; keys in the file of the parts of each of filbert's tensors;
+        and why a key is left out.
+    """
     index = bundle.index
     notes: list[str] = []
     family, keys, left_out = _usual_names(bundle.shapes, index, notes)
@@ -225,9 +191,20 @@ def _plan(bundle: TensorBundle) -> _Plan:
             f"{path} says num_hidden_{'groups' if family == 'albert' else 'layers'} "
             f"{config.num_groups}, but {index.name} holds {count}."
         )
-    plan = _Plan(family, kind, config, raw, {}, left_out, notes)
-    _match(plan, bundle, keys, root, path)
-    return plan
+    checkpoint = Checkpoint(config, family, {}, kind, source=index.parent)
+    if kind in LABELLED:
+        (count,) = shapes["output_bias"]
+        checkpoint.problem_type = problem_type(raw, path)
+        checkpoint.labels = label_names(raw, path)
+        if checkpoint.labels is None or len(checkpoint.labels) != count:
+            checkpoint.labels = tuple(f"LABEL_{i}" for i in range(count))
+            notes.append(
+                f"output_weights is read as a text classifier with {count} labels; the format does "
+                "not keep their names."
+            )
+    sources = _sources(checkpoint, bundle, keys=keys, left_out=left_out, root=root, path=path)
+    checkpoint.notes = (*notes, *_summary(left_out))
+    return checkpoint, sources, left_out
 
 
 _ROOT = re.compile(r"(?P<prefix>.*?)(?P<root>bert|electra|generator)/embeddings/word_embeddings")
@@ -298,28 +275,34 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: 
     return None
 
 
-def _match(
-    plan: _Plan, bundle: TensorBundle, keys: Mapping[str, str], root: str, path: Path
-) -> None:
-    """Fill in `sources` and `left_out`, and refuse what does not fit."""
-    config, kind, index = plan.config, plan.kind, bundle.index
-    num_labels = bundle.shapes[keys["output_bias"]][0] if kind in LABELLED else None
+def _sources(
+    checkpoint: Checkpoint,
+    bundle: TensorBundle,
+    *,
+    keys: Mapping[str, str],
+    left_out: dict[str, str],
+    root: str,
+    path: Path,
+) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each of filbert's tensors; add to `left_out`, and refuse what is wrong."""
+    kind, index, num_labels = checkpoint.head, bundle.index, len(checkpoint.labels or ()) or None
+    sources: dict[str, tuple[str, ...]] = {}
     expected: dict[str, tuple[int, ...]] = {}
-    for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
-        names = _variables(ours, plan.family, kind)
+    for ours, tensor in meta_model(checkpoint.config, kind, num_labels).state_dict().items():
+        names = _variables(ours, checkpoint.family, kind)
         shape = (tensor.shape[0] // len(names), *tensor.shape[1:])
         expected |= {name: shape[::-1] if _is_transposed(name) else shape for name in names}
-        plan.sources[ours] = tuple(keys.get(name, name) for name in names)
+        sources[ours] = tuple(keys.get(name, name) for name in names)
     unexpected = []
     for name in keys.keys() - expected.keys():
         if name.startswith(f"{root}/pooler/"):
-            plan.left_out[keys[name]] = "pooler, which this head does not read"
+            left_out[keys[name]] = "pooler, which this head does not read"
         elif name.startswith(f"{root}/"):
             unexpected.append(keys[name])
         elif name.startswith("generator"):
-            plan.left_out[keys[name]] = "of ELECTRA's generator"
+            left_out[keys[name]] = "of ELECTRA's generator"
         else:
-            plan.left_out[keys[name]] = "another head, or other variable outside the encoder"
+            left_out[keys[name]] = "another head, or other variable outside the encoder"
     for odd, what in ((expected.keys() - keys.keys(), "missing"), (unexpected, "unexpected")):
         if odd:
             listed = ", ".join(printable(name, 120) for name in sorted(odd)[:3])
@@ -334,6 +317,7 @@ def _match(
                 f"{index}: {printable(key, 120)} has shape {bundle.shapes[key]} and dtype "
                 f"{bundle.dtypes[key]}; {path.name} requires {shape} in floating point."
             )
+    return sources
 
 
 def _read_tensor(bundle: TensorBundle, keys: tuple[str, ...]) -> Tensor:
