@@ -208,24 +208,42 @@ def mkl_is_slow() -> bool:
     return seconds["attention oneDNN"] < _FAR_FASTER * seconds["attention MKL"]
 
 
-class PackedLinear(nn.Module):
-    """A dense layer for inference whose weights are in oneDNN's own order.
+class InferenceLinear(nn.Module):
+    """Base of the dense layers for inference, which are made from a layer and do not keep it.
 
-    This saves a fifth to a half of the time of a short text, and nothing of a full batch. It has no
-    parameters or buffers: `model.to(dtype)` could not follow, and copies of a model share it.
+    They have no parameters or buffers: `model.to(dtype)` could not follow, or must not change them.
+    Copies of a model share them.
     """
 
+    form: str
+
     def __init__(self, layer: nn.Linear) -> None:
-        """Pack the weights of a float32 or bf16 layer, which is not kept."""
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> InferenceLinear:
+        return self
+
+    def extra_repr(self) -> str:
+        """Return the widths, as nn.Linear does, and the form of the weights."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, {self.form}"
+
+
+class PackedLinear(InferenceLinear):
+    """A dense layer whose weights are in oneDNN's own order.
+
+    This saves a fifth to a half of the time of a short text, and nothing of a full batch.
+    """
+
+    form = "packed"
+
+    def __init__(self, layer: nn.Linear) -> None:
+        """Pack the weights of a float32 or bf16 layer."""
+        super().__init__(layer)
         weight = layer.weight.detach()
         self.dtype = weight.dtype
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
         self.own_bias = None if layer.bias is None else layer.bias.detach().clone()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PackedLinear:
-        return self
 
     def forward(self, rows_TK: Tensor, activation: str | None = None) -> Tensor:
         """Compute activation(rows @ weight.T + bias), (T, N).
@@ -239,10 +257,6 @@ class PackedLinear(nn.Module):
                 "Use it as filbert.load returns it."
             )
         return _onednn_product(rows_TK.to(self.dtype), self.packed, self.own_bias, activation)
-
-    def extra_repr(self) -> str:
-        """Return the widths, as nn.Linear does."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, packed"
 
 
 # Few sizes of products.

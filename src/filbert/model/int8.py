@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from filbert.model.cpu import FUSED, activate
+from filbert.model.cpu import FUSED, InferenceLinear, activate
 
 # Lower bound of an activation; both forms of GELU end at -0.1700, here with a margin for bf16
 # rounding. Codes that start there use their whole range.
@@ -85,12 +85,15 @@ def has_integer_products() -> bool:
     return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
 
 
-class QuantizedLinear(nn.Module):
+class QuantizedLinear(InferenceLinear):
     """A dense layer by an integer product, for inference on a CPU.
 
-    It has no parameters or buffers: `model.to(dtype)` must not change its scales, and copies of a
-    model share it.
+    Args:
+        least: Lower bound of the inputs; see `quantize_rows`.
+        dtype: Of the result; None for that of the rows.
     """
+
+    form = "int8"
 
     def __init__(
         self,
@@ -99,14 +102,7 @@ class QuantizedLinear(nn.Module):
         least: float | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Quantise a layer, which is not kept.
-
-        Args:
-            least: Lower bound of the inputs; see `quantize_rows`.
-            dtype: Of the result; None for that of the rows.
-        """
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
+        super().__init__(layer)
         self.least, self.dtype = least, dtype
         self.codes_NK, self.scale_N = quantize_weight(layer.weight)
         sums_N = self.codes_NK.long().sum(1) * self.scale_N.double()
@@ -118,9 +114,6 @@ class QuantizedLinear(nn.Module):
         self.packed: Tensor | None = None
         if has_integer_products():
             self.packed = torch.ops.onednn.qlinear_prepack(self.codes_NK, None)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedLinear:
-        return self
 
     def forward(self, rows_TK: Tensor, activation: str | None = None) -> Tensor:
         """Compute activation(rows @ weight.T + bias), (T, K) to (T, N)."""
@@ -145,10 +138,6 @@ class QuantizedLinear(nn.Module):
                 *(1.0, 0, torch.float32, "none", [], ""),
             ),
         )
-
-    def extra_repr(self) -> str:
-        """Return the widths, as nn.Linear does."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, int8"
 
 
 class InputRange(NamedTuple):
@@ -196,11 +185,16 @@ def smoothed_range(layer: nn.Linear, low_K: Tensor, high_K: Tensor, *, smooth: b
     return InputRange(min(float(low_K.min()), 0.0), max(float(high_K.max()), 0.0), factors)
 
 
-class StaticLinear(nn.Module):
+class StaticLinear(InferenceLinear):
     """A dense layer by an integer product with one scale for all tokens, for inference on a CPU.
 
-    Like `QuantizedLinear`, it has no parameters or buffers.
+    Args:
+        inputs: The range of its inputs.
+        outputs: The range of its outputs, if it gives codes to the next layer.
+        dtype: Of the outputs without `outputs`.
     """
+
+    form = "static int8"
 
     def __init__(
         self,
@@ -210,15 +204,7 @@ class StaticLinear(nn.Module):
         outputs: InputRange | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Quantise a layer, which is not kept.
-
-        Args:
-            inputs: The range of its inputs.
-            outputs: The range of its outputs, if it gives codes to the next layer.
-            dtype: Of the outputs without `outputs`.
-        """
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
+        super().__init__(layer)
         self.inputs, self.outputs, self.dtype = inputs, outputs, dtype
         weight_NK, factors = layer.weight.detach().float(), inputs.factors
         self.codes_NK, self.scale_N = quantize_weight(
@@ -233,9 +219,6 @@ class StaticLinear(nn.Module):
         self.packed: Tensor | None = None
         if has_integer_products():
             self.packed = torch.ops.onednn.qlinear_prepack(self.codes_NK, None)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StaticLinear:
-        return self
 
     def forward(self, rows_TK: Tensor, activation: str | None = None) -> Tensor:
         """Compute activation(rows @ weight.T + bias), (T, K) to (T, N), also of codes (uint8)."""
@@ -262,7 +245,3 @@ class StaticLinear(nn.Module):
                 *(torch.uint8 if self.outputs else dtype, unary, [], algorithm),
             ),
         )
-
-    def extra_repr(self) -> str:
-        """Return the widths, as nn.Linear does."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, static int8"
