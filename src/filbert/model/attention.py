@@ -169,8 +169,7 @@ def max_scores_on(device: torch.device) -> int:
 def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, int]]:
     """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each.
 
-    Args:
-        max_scores: Per head, in a run of several.
+    Runs of several have at most `max_scores` scores per head.
     """
     runs, first = [], 0
     while first < len(lengths):
@@ -556,11 +555,8 @@ def attend(
     Scores with values by distance are computed by matrix products on all devices.
 
     Args:
-        qkv_T3AD: Queries, keys and values, (T, 3, A, D).
+        qkv_T3AD: Queries, keys and values, (T, 3, A, D). The result is (T, A, D) of their dtype.
         rate: Dropout on the attention probabilities.
-
-    Returns:
-        (T, A, D), the dtype of `qkv_T3AD`.
     """
     if plan.angles is not None:
         qkv_T3AD = rotate(qkv_T3AD, plan.angles)

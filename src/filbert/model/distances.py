@@ -1,8 +1,8 @@
 """Scores by distance: biases and position vectors that attention adds for pairs of tokens.
 
-A heads, n sequences of L queries and K keys each, B = n * A, D head size. Values by distance have
-P = 2 M - 1 columns, M at least the longest sequence: column M - 1 + d belongs to a key d positions
-after the query.
+A heads, n sequences (`count`) of L queries and K keys each, B = n * A, D head size. `ahead` is the
+position of the first key less that of the first query. Values by distance have P = 2 M - 1 columns,
+M at least the longest sequence: column M - 1 + d belongs to a key d positions after the query.
 """
 
 from __future__ import annotations
@@ -40,15 +40,13 @@ class PositionVectors(NamedTuple):
 
 
 def bucket_of(ahead_P: Tensor, count: int, max_distance: int) -> Tensor:
-    """Return the bucket of each distance, int64 (P,).
+    """Return the bucket, of `count`, of each distance, int64 (P,).
 
     Half of the buckets are for keys after the query. Of each half, the first half are distances of
-    their own, and the others grow logarithmically.
+    their own, and the others grow logarithmically up to `max_distance`.
 
     Args:
         ahead_P: Position of the key less that of the query, int64.
-        count: Number of buckets.
-        max_distance: From here on all distances have the last bucket.
 
     Source: Raffel et al. 2020, section 2.1, and mesh_tensorflow, transformer_layers.py.
     """
@@ -65,7 +63,6 @@ def sinusoids(behind_P: Tensor, width: int) -> Tensor:
 
     Args:
         behind_P: Position of the query less that of the key, int64.
-        width: H.
 
     Source: Vaswani et al. 2017, section 3.5, in the order of kimiyoung/transformer-xl.
     """
@@ -78,12 +75,10 @@ def row_of_distance(behind_P: Tensor, count: int, max_distance: int) -> Tensor:
     """Return the row of each distance in a table of 2 `count` rows, int64 (P,).
 
     Row `count` is distance 0. Distances up to half of `count` have rows of their own, and the
-    others grow logarithmically.
+    others grow logarithmically up to `max_distance`.
 
     Args:
         behind_P: Position of the query less that of the key, int64.
-        count: Rows for each direction.
-        max_distance: From here on all distances have the last row.
 
     Source: He et al. 2023 (DeBERTaV3), and microsoft/DeBERTa, da_utils.py, make_log_bucket_dict.
     """
@@ -113,13 +108,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 def _columns(num_columns: int, num_queries: int, num_keys: int, ahead: int) -> slice:
-    """Return the columns of the distances between neighbouring queries and neighbouring keys.
-
-    Args:
-        num_columns: P.
-        num_queries, num_keys: How many there are.
-        ahead: Position of the first key less that of the first query.
-    """
+    """Return the columns, of P, of the distances between neighbouring queries and keys."""
     start = (num_columns + 1) // 2 + ahead - num_queries
     return slice(start, start + num_queries + num_keys - 1)
 
@@ -161,15 +150,7 @@ class Stripe(NamedTuple):
 def stripes(
     rows_BLD: Tensor, others: int, *, count: int, num_columns: int, ahead: int
 ) -> Iterator[Stripe]:
-    """Cut the queries of a group into stripes; or its keys.
-
-    Args:
-        rows_BLD: The queries.
-        others: Number of keys.
-        count: Number of sequences n.
-        num_columns: P.
-        ahead: Position of the first key less that of the first query.
-    """
+    """Cut the queries of a group, `rows_BLD`, into stripes for `others` keys; or its keys."""
     length, size = rows_BLD.shape[1:]
     grid = rows_BLD.view(count, -1, length, size).transpose(0, 1)
     # The products of several sequences have few shapes, see `products`.
@@ -187,12 +168,6 @@ def scores_by_position(
     query_BLD: Tensor, key_BKD: Tensor, vectors: PositionVectors, *, count: int, ahead: int
 ) -> Tensor:
     """Compute queries times the vectors of their keys' distances, and the reverse: (n, A, L, K).
-
-    Args:
-        query_BLD, key_BKD: Of n sequences.
-        vectors: Of the layer.
-        count: n.
-        ahead: Position of the first key less that of the first query.
 
     Source: He et al. 2021 (DeBERTa), equation 4: content to position and position to content.
     """
@@ -321,12 +296,7 @@ class RelativeTerms(nn.Module):
         self.type_vectors = nn.Parameter(torch.zeros(2, *shape))
 
     def extended(self, qkv_T3AD: Tensor, types_T: Tensor) -> Tensor:
-        """Append the elements to queries, keys and, as zeros, to values: (T, 3, A, D + types + 1).
-
-        Args:
-            qkv_T3AD: Queries, keys and values.
-            types_T: Token types, int64 (T,).
-        """
+        """Append the elements to queries, keys and, as zeros, to values: (T, 3, A, D + types + 1)."""
         query, key, value = qkv_T3AD.unbind(1)
         content_AD, type_AD = self.content_bias.to(query), self.type_bias.to(query)
         equal_AD = (self.type_vectors[0] - self.type_vectors[1]).to(query)

@@ -45,13 +45,12 @@ class Codes(NamedTuple):
 
 
 def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
-    """Quantise rows, each from its minimum to its maximum.
+    """Quantise float32 or bf16 rows, each from its minimum to its maximum.
 
     The range is not symmetric about zero: a LayerNorm's output has a few large values, most of one
     sign, and a symmetric range doubles the error of whole models (docs/log.md).
 
     Args:
-        rows_TK: float32 or bfloat16 (T, K).
         least: Lower bound of all values (see `LEAST`); None for each row's own minimum.
     """
     # torch computes minimum and maximum of bf16 rows four times as slowly as of float32 rows.

@@ -29,11 +29,9 @@ class LowRankLinear(nn.Linear):
     """
 
     def __init__(self, layer: nn.Linear, rank: int, rows: Sequence[int]) -> None:
-        """Take the weights of a layer, and draw A.
+        """Share the weights of a layer, which stop learning, and draw A.
 
         Args:
-            layer: Shares its weights, which stop learning.
-            rank: R.
             rows: Rows of W that belong to each of the P parts.
         """
         has_bias = layer.bias is not None

@@ -58,12 +58,7 @@ def mean_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
 
 
 def max_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Compute the maximum of every sequence's rows by element, (S, H), differentiable.
-
-    Args:
-        rows_TH: float (T, H).
-        cu_seqlens: Borders, int32 (S + 1,), from 0 to T; no sequence is empty.
-    """
+    """Compute the maximum of every sequence's rows by element; no sequence is empty."""
     lengths = cu_seqlens.diff().long()
     largest = torch.segment_reduce(rows_TH.float(), "max", lengths=lengths, unsafe=True)
     return largest.to(rows_TH.dtype)

@@ -40,13 +40,9 @@ def rotary_frequencies(head_size: int, base: float, scaling: float, device: Any 
 def rotary_angles(
     position_ids_T: Tensor, head_size: int, base: float, scaling: float = 1.0
 ) -> Angles:
-    """Compute the angle p / base ** (2 i / D) of position p and pair i.
+    """Compute the angle p / base ** (2 i / D) of position p and pair i, for an even D.
 
-    Args:
-        position_ids_T: int64 (T,).
-        head_size: D, even.
-        base: Of the geometric series of frequencies; larger for longer sequences.
-        scaling: As for `rotary_frequencies`.
+    A larger base is for longer sequences; `scaling` is that of `rotary_frequencies`.
     """
     frequencies = rotary_frequencies(head_size, base, scaling, position_ids_T.device)
     angles = (position_ids_T.float()[:, None] * frequencies)[:, None, None, :]

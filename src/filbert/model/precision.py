@@ -86,13 +86,8 @@ def choose_precision(
 ) -> Precision:
     """Return the format that was asked for; for "auto" bf16 or float32, whichever is faster.
 
-    Args:
-        requested: A name of a format, or "auto".
-        device: The device of the model.
-        among: The allowed names.
-
     Raises:
-        ConfigError: Another name.
+        ConfigError: The name is not in `among`.
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
