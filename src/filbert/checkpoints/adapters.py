@@ -115,8 +115,7 @@ def _merged(
 ) -> tuple[Weights, set[str]]:
     """Return the base's tensors with the adapter's in them, and names of those that it replaces.
 
-    Args:
-        is_turned: The base's matrices are stored as (inputs, outputs).
+    If `is_turned`, the base's matrices are stored as (inputs, outputs).
     """
     files = canonical_names(base.shapes, family, path)
     narrow: dict[str, dict[str, str]] = {}

@@ -27,9 +27,7 @@ _TRANSFORM = ("head.transform.", "head.norm.")
 def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None = None) -> Model:
     """Build a model on the meta device: names and shapes without values.
 
-    Args:
-        kind: Kind of the head, a key of HEADS; None for none.
-        num_labels: Number of outputs of the kinds "sequence" and "tokens".
+    Only the kinds "sequence" and "tokens" have `num_labels` outputs.
     """
     with torch.device("meta"):
         encoder = Encoder(config)
@@ -93,9 +91,6 @@ class Checkpoint:
         """Build the model in eval mode, with its own copy of the tensors in `dtype`.
 
         Without `copy` it shares the tensors that are in `dtype` already, so nothing may change it.
-
-        Raises:
-            ValueError: As `check`.
         """
         model = self.check()
         copies = {
@@ -125,15 +120,19 @@ def with_new_head(
         checkpoint: Not changed; the result shares its encoder's tensors.
         kind: A key of HEADS, or None for no head.
         num_labels: For the kinds "sequence" and "tokens"; by default the number of `labels`.
-        labels: Names by id, for the same kinds.
-        problem_type: For the kind "sequence".
 
     Raises:
-        ConfigError: The family has no such head.
+        ConfigError: The family has no such head, or one with another activation.
     """
     family = FAMILIES[checkpoint.family]
     count = num_labels if labels is None else len(labels)
-    _check_new_head(checkpoint, family, kind)
+    check_head(family, kind)
+    activation, own = family.heads[kind].activation, checkpoint.config.feed_forward.activation
+    if activation not in (None, own):
+        raise ConfigError(
+            f"A {family.class_name(kind)} has {activation} in its head. Over an encoder with "
+            f"{own}, transformers would compute other outputs."
+        )
     assert (kind in LABELLED) == bool(count), f"{count} labels for the head {kind}"
     config, tensors, notes = _with_pooler_for(checkpoint, family, kind)
     if kind is not None:
@@ -159,28 +158,15 @@ def with_new_head(
     )
 
 
-def _check_new_head(checkpoint: Checkpoint, family: Family, kind: str | None) -> None:
-    check_head(family, kind)
-    activation = family.heads[kind].activation
-    if activation not in (None, checkpoint.config.feed_forward.activation):
-        raise ConfigError(
-            f"A {family.class_name(kind)} has {activation} in its head. Over an encoder with "
-            f"{checkpoint.config.feed_forward.activation}, transformers would compute other "
-            "outputs."
-        )
-
-
 def _with_pooler_for(
     checkpoint: Checkpoint, family: Family, kind: str | None
 ) -> tuple[EncoderConfig, dict[str, Tensor], list[str]]:
     """Return configuration, tensors and notes of the encoder with the pooler of a head's kind."""
     old = checkpoint.config
     notes: list[str] = []
-    layout, old_slot = family.heads[kind], family.heads[checkpoint.head].pooler
-    slot = layout.pooler
-    old_name = (
-        old_slot.name if old_slot is not None and old.pooling.activation is not None else None
-    )
+    layout, slot = family.heads[kind], family.heads[kind].pooler
+    old_slot = family.heads[checkpoint.head].pooler if old.pooling.activation else None
+    old_name = old_slot.name if old_slot else None
     # Training would not reach an optional pooler that the head does not read, and in a causal
     # encoder other tools would apply it to the first token.
     if slot is None or slot.name != old_name or kind is not None or old.attention.causal:
@@ -261,15 +247,9 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
             tensors[f"encoder.layers.{new}.{name[match.end() :]}"] = tensor
     groups = None if config.layer_groups is None else len(layers)
     heads = config.attention.heads_per_layer and tuple(config.heads_of(layer) for layer in layers)
-    listed = ", ".join(map(str, layers))
-    return replace(
-        checkpoint,
-        config=config.changed(
-            num_hidden_layers=len(layers),
-            num_hidden_groups=groups,
-            heads_per_layer=heads,
-        ),
-        tensors=tensors,
-        notes=(*checkpoint.notes, f"layers kept: {listed} of 0 to {count - 1}."),
-        filbert=None,
+    config = config.changed(
+        num_hidden_layers=len(layers), num_hidden_groups=groups, heads_per_layer=heads
     )
+    note = f"layers kept: {', '.join(map(str, layers))} of 0 to {count - 1}."
+    notes = (*checkpoint.notes, note)
+    return replace(checkpoint, config=config, tensors=tensors, notes=notes, filbert=None)

@@ -419,10 +419,9 @@ def _named(raw: dict[str, Any]) -> list[Family]:
 
 
 def _with_tensors(names: Collection[str], *, bare: bool = False) -> list[Family]:
-    """Return the families of which a word table and layer occur; dialects share their names.
+    """Return the families of which a word table and layer occur, if `bare` without the prefix.
 
-    Args:
-        bare: Look for names without the family's prefix.
+    Dialects share their names.
     """
     found = []
     for family in map(FAMILIES.__getitem__, RECOGNISED):

@@ -128,14 +128,11 @@ def fresh_checkpoint(
     """Create a model with weights from torch's default generator.
 
     Args:
-        family: bert, roberta, distilbert, albert, electra, modernbert, nomic_bert, gte, neobert,
-            eurobert, mpnet or deberta-v2.
-        vocab_size: Number of vocabulary entries.
+        family: A key of `_OWN`.
         head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
         pad_id: The tokenizer's padding id; by default that of the family's published vocabulary.
             RoBERTa's first position is `pad_id` + 1.
-        cls_id: The tokenizer's CLS id, for the families whose config.json has it.
-        sep_id: As `cls_id`.
+        cls_id, sep_id: The tokenizer's, for the families whose config.json has them.
         sizes: Differences from the family's base model (ELECTRA: small): num_hidden_layers,
             hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
             (4 * hidden_size; ModernBERT 1.5, NeoBERT 8 / 3), embedding_size, hidden_act,
@@ -174,10 +171,6 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
 
     Parts of the head that the checkpoint has are kept; the others are drawn from torch's default
     generator. The notes name new and removed parts.
-
-    Args:
-        checkpoint: Not changed; the result shares its tensors.
-        head: masked_lm, pretraining or discriminator.
 
     Raises:
         ConfigError: The family has no such head.
@@ -278,22 +271,15 @@ def split_replaced(
         for name, value in weights.items()
         if name.startswith(together)
     }
-    small = replace(
-        checkpoint,
-        config=generator,
-        tensors=tables | rest,
-        head="masked_lm",
-        notes=(),
-        filbert=None,
-    )
-    return replace(checkpoint, tensors=own), small
+    small = replace(checkpoint, config=generator, tensors=tables | rest, head="masked_lm")
+    return replace(checkpoint, tensors=own), replace(small, notes=(), filbert=None)
 
 
 def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
     """Check that a generator fits to the embedding tables of a discriminator."""
     one, two = (
-        checkpoint.config.settings() | {"embedding_size": checkpoint.config.table_size},
-        generator.config.settings() | {"embedding_size": generator.config.table_size},
+        model.config.settings() | {"embedding_size": model.config.table_size}
+        for model in (checkpoint, generator)
     )
     differing = [name for name in _SHARED if one[name] != two[name]]
     if (generator.family, generator.head) != (checkpoint.family, "masked_lm") or differing:
@@ -338,13 +324,11 @@ def student_checkpoint(
     The others are drawn from torch's default generator. It has no pooler, which nothing trains.
 
     Args:
-        teacher: Not changed.
         layers: Indices of the teacher's layers to start from.
         head: "masked_lm" or None.
         token_types: False removes token types if a family without them exists (DistilBERT); the
             row of the first segment is added to the position table.
-        hidden_size: By default the teacher's.
-        num_attention_heads: By default the teacher's.
+        hidden_size, num_attention_heads: By default the teacher's.
         intermediate_size: By default in the teacher's proportion to the hidden size.
 
     Raises:

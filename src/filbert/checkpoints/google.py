@@ -489,16 +489,12 @@ def read_google_tokenizer(folder: Path) -> Tokenizer:
 def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[str, str]:
     """Write a checkpoint as Google's code would have, into a folder; not atomic.
 
-    Args:
-        checkpoint: Of a family that Google has published, with a head that its code has.
-        tokenizer: WordPiece, or for ALBERT also unigram.
-
     Returns:
         SHA-256 by file name.
 
     Raises:
-        ConfigError: Something that the format cannot express.
-        OSError: The disk is full, or the folder is not writable.
+        ConfigError: Another family, head or kind of tokenizer than Google's code has, or something
+            else that the format cannot express.
     """
     family, kind = checkpoint.family, checkpoint.head
     if family not in _REPLACEMENTS:

@@ -80,7 +80,7 @@ def explained(error: BaseException, repo: str, revision: str | None = None) -> s
     return sentence.format(repo=repo, revision=revision or "main")
 
 
-# Which files belong to a model.
+# Which files belong to a model. Names are paths relative to its folder.
 
 _SMALL = (
     "config.json", ADAPTER_CONFIG, "filbert.json", "modules.json",
@@ -106,11 +106,7 @@ def is_small(name: str) -> bool:
 
 
 def is_published(name: str) -> bool:
-    """Return whether a file is uploaded: no training state, no data and no pickle.
-
-    Args:
-        name: Path relative to the model's folder.
-    """
+    """Return whether a file is uploaded: no training state, no data and no pickle."""
     module = _MODULE.fullmatch(name)
     if module is not None:
         return is_small(name) or module["file"] == "model.safetensors"
@@ -126,9 +122,6 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     """Return which files of a repository to download.
 
     safetensors are preferred to pickles, and both to a TensorFlow checkpoint.
-
-    Args:
-        names: All files, relative to the model's folder.
     """
     everything = set(names)
     chosen = {name for name in everything if is_small(name)}

@@ -188,20 +188,6 @@ def _notes_on_adapters(names: Iterable[str], adapter: str | None) -> list[str]:
     return [text] if count else []
 
 
-def _number_of_task(raw: dict[str, Any], adapter: str, path: Path) -> int:
-    """Return the number of a task among the adapters of jina-embeddings-v3."""
-    tasks = raw.get("lora_adaptations")
-    if not isinstance(tasks, list) or adapter not in tasks:
-        known = ", ".join(map(str, tasks)) if isinstance(tasks, list) else "no task adapters"
-        raise ConfigError(f"{path} has no adapter of the task {short(adapter)}; it has {known}.")
-    return tasks.index(adapter)
-
-
-def _outputs_of(shape: tuple[int, ...]) -> int:
-    """Return the number of outputs of a head whose matrix has this shape; 2 if it has none."""
-    return shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
-
-
 def _notes_on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> list[str]:
     """Name the keys of config.json whose values differ from those that serve for both."""
     settings = config.settings()
@@ -242,7 +228,8 @@ def plan_reading(
     config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
     count = num_labels if kind in LABELLED else None
     if kind in LABELLED and num_labels is None:
-        count = _outputs_of(shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ()))
+        out = shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ())
+        count = out[0] if len(out) == 2 and 1 <= out[0] <= 1_000_000 else 2
     plan = Plan(family, kind, config, count, paths, repeats, notes)
     if config.num_groups > len(files):  # even a model without values takes time to build
         raise FormatError(
@@ -413,8 +400,13 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
     named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
     if adapter is not None:
-        task = _number_of_task(raw, adapter, config_path)
-        weights.adapter = (task, float(raw.get("lora_alpha", 1)))
+        tasks = raw.get("lora_adaptations")
+        if not isinstance(tasks, list) or adapter not in tasks:
+            known = ", ".join(map(str, tasks)) if isinstance(tasks, list) else "no task adapters"
+            raise ConfigError(
+                f"{config_path} has no adapter of the task {short(adapter)}; it has {known}."
+            )
+        weights.adapter = (tasks.index(adapter), float(raw.get("lora_alpha", 1)))
     checkpoint = read_weights(
         raw, weights, paths=(config_path, weight_files(folder)[0]), filbert=filbert, adapter=adapter
     )
@@ -422,11 +414,7 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
 
 
 def stored_record(folder: Path) -> dict[str, Any] | None:
-    """Return the content of filbert.json, whose digests fit the folder; None without the file.
-
-    Raises:
-        FormatError: As `check_digests`.
-    """
+    """Return the content of filbert.json, whose digests fit the folder; None without the file."""
     if not (folder / "filbert.json").is_file():
         return None
     filbert = read_json(folder / "filbert.json")
@@ -448,9 +436,6 @@ def read_weights(
     Args:
         paths: Paths of config.json and of the weights, for messages; the second is in the
             checkpoint's folder.
-
-    Raises:
-        FormatError: As `read`.
     """
     config_path, notes = paths[0], list[str]()
     family = family_of(raw, weights.shapes, config_path, notes)
@@ -503,7 +488,6 @@ def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
 
     Raises:
         ConfigError: The family's config.json cannot express the checkpoint.
-        OSError: The disk is full, or the folder is not writable.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     config, layout = config_text(checkpoint), Layout(family, checkpoint.config)
@@ -524,11 +508,7 @@ def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
 
 
 def config_text(checkpoint: Checkpoint) -> str:
-    """Return the content of config.json for a checkpoint.
-
-    Raises:
-        ConfigError: As `write`.
-    """
+    """Return the content of config.json for a checkpoint; errors are those of `write`."""
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     check_head(family, kind)
     checkpoint.check()
@@ -696,11 +676,7 @@ def convention_of(
 
 
 def read_tokenizer(folder: Path, *, config: Mapping[str, Any] | None = None) -> Tokenizer:
-    """Read the tokenizer in a folder by the conventions of its family.
-
-    Raises:
-        FormatError: There is none in a known layout, or a file is damaged.
-    """
+    """Read the tokenizer in a folder by the conventions of its family."""
     return Tokenizer.load(folder, convention=convention_of(folder, config=config))
 
 

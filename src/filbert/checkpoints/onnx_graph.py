@@ -95,11 +95,9 @@ class _Graph:
         return self._initializer(name, array.T if transposed else array)
 
     def dense(self, rows: Value, name: str, activation: str | None = None, at: str = "") -> Value:
-        """Return activation(rows @ weight.T + bias).
+        """Return activation(rows @ weight.T + bias) of rows (..., K).
 
         Args:
-            rows: (..., K).
-            activation: As in `model.cpu.activate`.
             at: Name of a product inside the encoder's layers, which int8 quantizes.
         """
         product = f"{at or name}.product"

@@ -143,10 +143,6 @@ def is_adapter(place: Path) -> bool:
 def open_folder(place: Path | ModelFolder, route: str | None = None) -> ModelFolder:
     """Return a place with its parsed files; that of an adapter has the model that it changes.
 
-    Args:
-        place: As `find_model` returns it.
-        route: As in `ModelFolder`.
-
     Raises:
         InputError: The base of the adapter is not found.
         FormatError: adapter_config.json names no base, or one that is no whole model.

@@ -297,9 +297,6 @@ def write_sentence_vectors(
 
     Args:
         static: The encoder is a table of word vectors.
-
-    Raises:
-        ValueError: sentence-transformers has no such pooling.
     """
     steps: list[VectorModule | None] = [*vectors.before, None, *vectors.modules]
     steps += [VectorModule("Normalize")] if vectors.normalize else []
@@ -473,7 +470,6 @@ def _vector_module(
     """Read a module over vectors of a width, and whether it gives scores.
 
     Args:
-        kind: One of `_STEPS` except "Pooling".
         path: Its config.json; that of Normalize may be missing.
         at_tokens: The vectors are those of tokens, before a Pooling.
     """
@@ -567,9 +563,6 @@ def score_activation(place: Path | ModelFolder) -> str | None:
 
     Versions from 5.4 on write it to config_sentence_transformers.json, and earlier ones, if at
     all, to config.json.
-
-    Raises:
-        FormatError: It is not supported.
     """
     folder = opened(place)
     if (scores := _settings(folder.path).get("scores")) is not None:

@@ -71,12 +71,9 @@ def push(
     """Upload a model folder to the Hub in one commit, and return the model's address.
 
     The commit deletes weights and tokenizer files of another model in the repository, which a
-    loader would read. All other files stay.
+    loader would read. All other files stay. A missing repository is created.
 
     Args:
-        folder: A model folder; `files_to_push` chooses the files.
-        repo_id: "owner/name"; created if missing.
-        private: Create a private repository.
         announce: Called with size by file name before the upload.
 
     Raises:

@@ -352,12 +352,7 @@ def _unpacked(
     If the metadata names a base, the folder of another packed model next to this one, that product
     is the difference from the base's weight of the same name, but for the pooler, which minilm has
     fitted for new heads. The other tensors are float16. benchmarks/pack_weights.py writes them.
-
-    Args:
-        base: What this function returned for the base.
-
-    Raises:
-        FormatError: A matrix without a scale for each of its rows, or another dtype.
+    `base` is what this function returned for the base.
     """
     described: Described = {}
     for name, (shape, dtype) in tensors.items():

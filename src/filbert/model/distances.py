@@ -296,7 +296,7 @@ class RelativeTerms(nn.Module):
         self.type_vectors = nn.Parameter(torch.zeros(2, *shape))
 
     def extended(self, qkv_T3AD: Tensor, types_T: Tensor) -> Tensor:
-        """Append the elements to queries, keys and, as zeros, to values: (T, 3, A, D + types + 1)."""
+        """Append the elements to queries, keys and, as zeros, values: (T, 3, A, D + types + 1)."""
         query, key, value = qkv_T3AD.unbind(1)
         content_AD, type_AD = self.content_bias.to(query), self.type_bias.to(query)
         equal_AD = (self.type_vectors[0] - self.type_vectors[1]).to(query)
