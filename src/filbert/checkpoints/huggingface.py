@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -147,47 +147,6 @@ class Layout:
         return [self.turned(ours, part) for part in parts]
 
 
-@dataclass
-class Plan:
-    """The tensors to read from a file whose names and shapes fit its config.json.
-
-    Attributes:
-        num_labels: Number of outputs of a head with labels; None for other heads.
-        paths: Of config.json and of the weights, for messages.
-        repeats: Names of tensors that must equal another one, to the other's name.
-        sources: The file's names of the parts of each of filbert's tensors, in order.
-        zeros: Shapes of filbert's biases that older files lack.
-    """
-
-    family: Family
-    kind: str | None
-    config: EncoderConfig
-    num_labels: int | None
-    paths: tuple[Path, Path]
-    repeats: dict[str, str]
-    notes: list[str]
-    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    zeros: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    @property
-    def layout(self) -> Layout:
-        """How the parts become a tensor."""
-        return Layout(self.family, self.config)
-
-    @property
-    def class_name(self) -> str:
-        """Name of the class in transformers."""
-        return self.family.class_name(self.kind)
-
-
-def _notes_on_adapters(names: Iterable[str], adapter: str | None) -> list[str]:
-    count = sum(ADAPTERS.fullmatch(name) is not None for name in names)
-    if adapter is not None:
-        return [f"merged: the adapter of the task {adapter}; those of other tasks are left out."]
-    text = f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
-    return [text] if count else []
-
-
 def _notes_on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> list[str]:
     """Name the keys of config.json whose values differ from those that serve for both."""
     settings = config.settings()
@@ -197,61 +156,6 @@ def _notes_on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfi
         for key, setting in family.repeated.items()
         if key in raw and raw[key] != settings[setting]
     ]
-
-
-def plan_reading(
-    raw: dict[str, Any],
-    family: Family,
-    shapes: Mapping[str, tuple[int, ...]],
-    num_labels: int | None,
-    *,
-    paths: tuple[Path, Path],
-    adapter: str | None = None,
-) -> Plan:
-    """Match a file's tensors with the model that config.json describes.
-
-    Unused tensors outside the encoder are left out, with a note.
-
-    Args:
-        num_labels: Number of labels in config.json; None to infer it from the weights.
-
-    Raises:
-        FormatError: A missing or mis-shaped tensor, an unknown one in the encoder, or an invalid
-            config.json.
-    """
-    notes = _notes_on_adapters(shapes, adapter)
-    files = canonical_names(shapes, family, paths[1])
-    kind = kind_of(raw, family, files, paths[0], notes)
-    head = family.heads[kind]
-    repeats = _split_tied(files, family.tied(kind))
-    has_pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
-    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
-    count = num_labels if kind in LABELLED else None
-    if kind in LABELLED and num_labels is None:
-        out = shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ())
-        count = out[0] if len(out) == 2 and 1 <= out[0] <= 1_000_000 else 2
-    plan = Plan(family, kind, config, count, paths, repeats, notes)
-    if config.num_groups > len(files):  # even a model without values takes time to build
-        raise FormatError(
-            f"{paths[0]} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
-            f"but {paths[1].name} holds only {len(files)} tensors."
-        )
-    wanted: dict[str, tuple[int, ...]] = {}
-    for ours, tensor in meta_model(config, kind, count).state_dict().items():
-        theirs = family.theirs(ours, kind)
-        if theirs[0] in family.zeros and theirs[0] not in files:
-            notes.append(f"{theirs[0]} is not in the file; zeros are used.")
-            plan.zeros[ours] = tuple(tensor.shape)
-            continue
-        parts = plan.layout.parts(tuple(tensor.shape), len(theirs))
-        wanted |= zip(theirs, (plan.layout.turned(ours, part) for part in parts), strict=True)
-        plan.sources[ours] = tuple(files.get(name, name) for name in theirs)
-    _check_names(plan, wanted, files=files)
-    for name, shape in wanted.items():
-        if shapes[files[name]] != shape:
-            raise _wrong_shape(plan, files[name], wanted=shape, actual=shapes[files[name]])
-    notes += _notes_on_repeated(raw, family, config)
-    return plan
 
 
 def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
@@ -318,45 +222,91 @@ def _settle_pooler(
     return required is not None or (slot is not None and slot.name in modules.values())
 
 
-def _check_names(plan: Plan, wanted: Collection[str], *, files: Mapping[str, str]) -> None:
-    """Compare the names of tensors; those outside the encoder may be left out, with a note."""
+def _sources(
+    checkpoint: Checkpoint,
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    files: Mapping[str, str],
+    paths: tuple[Path, Path],
+    notes: list[str],
+) -> dict[str, tuple[str, ...]]:
+    """Return the file's names of the parts of each of filbert's tensors, in order.
+
+    Biases that older files lack are added to the checkpoint instead. Unused tensors outside the
+    encoder are left out, with a note.
+
+    Raises:
+        FormatError: A missing or mis-shaped tensor, or an unknown one in the encoder.
+    """
+    family, kind = FAMILIES[checkpoint.family], checkpoint.head
+    layout, num_labels = Layout(family, checkpoint.config), len(checkpoint.labels or ()) or None
+    sources: dict[str, tuple[str, ...]] = {}
+    wanted: dict[str, tuple[int, ...]] = {}
+    for ours, tensor in meta_model(checkpoint.config, kind, num_labels).state_dict().items():
+        theirs = family.theirs(ours, kind)
+        if theirs[0] in family.zeros and theirs[0] not in files:
+            notes.append(f"{theirs[0]} is not in the file; zeros are used.")
+            checkpoint.tensors[ours] = torch.zeros(tensor.shape)
+            continue
+        parts = layout.parts(tuple(tensor.shape), len(theirs))
+        wanted |= zip(theirs, (layout.turned(ours, part) for part in parts), strict=True)
+        sources[ours] = tuple(files.get(name, name) for name in theirs)
+    notes += _left_out(checkpoint, wanted, files=files, paths=paths)
+    for name, shape in wanted.items():
+        if (actual := shapes[files[name]]) != shape:
+            raise _wrong_shape(checkpoint, files[name], wanted=shape, actual=actual, paths=paths)
+    return sources
+
+
+def _left_out(
+    checkpoint: Checkpoint,
+    wanted: Collection[str],
+    *,
+    files: Mapping[str, str],
+    paths: tuple[Path, Path],
+) -> list[str]:
+    """Compare the names of tensors, and return a note on those outside the encoder, if any."""
+    family = FAMILIES[checkpoint.family]
+    class_name = family.class_name(checkpoint.head)
     missing = [name for name in wanted if name not in files]
     unexpected = [name for name in files if name not in wanted]
     extra = listed([files[name] for name in unexpected])
-    if not missing and not any(name.startswith(plan.family.prefix) for name in unexpected):
-        if unexpected:
-            number = "1 tensor" if len(unexpected) == 1 else f"{len(unexpected)} tensors"
-            plan.notes.append(
-                f"left out: {number} for which a {plan.class_name} has no place ({extra})."
-            )
-        return
+    if not missing and not any(name.startswith(family.prefix) for name in unexpected):
+        number = "1 tensor" if len(unexpected) == 1 else f"{len(unexpected)} tensors"
+        note = f"left out: {number} for which a {class_name} has no place ({extra})."
+        return [note] if unexpected else []
     parts = [f"{len(missing)} missing ({listed(missing)})"] if missing else []
     parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
-    layers = f"{plan.family.keys['num_hidden_layers'][0]} {plan.config.num_hidden_layers}"
+    layers = f"{family.keys['num_hidden_layers'][0]} {checkpoint.config.num_hidden_layers}"
     raise FormatError(
-        f"{plan.paths[1]} does not hold the tensors of the {plan.class_name} with {layers} that "
-        f"{plan.paths[0].name} describes: {', '.join(parts)}."
+        f"{paths[1]} does not hold the tensors of the {class_name} with {layers} that "
+        f"{paths[0].name} describes: {', '.join(parts)}."
     )
 
 
 def _wrong_shape(
-    plan: Plan, name: str, *, wanted: tuple[int, ...], actual: tuple[int, ...]
+    checkpoint: Checkpoint,
+    name: str,
+    *,
+    wanted: tuple[int, ...],
+    actual: tuple[int, ...],
+    paths: tuple[Path, Path],
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
     sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
-    if plan.config.feed_forward.gated:
+    if checkpoint.config.feed_forward.gated:
         sizes += [size // 2 for size in sizes]
-    values, known = plan.config.settings(), plan.family.keys
+    values, known = checkpoint.config.settings(), FAMILIES[checkpoint.family].keys
     keys = [
         f"{known[setting][0]} {values[setting]}"
         for setting in _SIZES
         if setting in known and values[setting] in sizes
     ]
-    if plan.num_labels in sizes:
-        keys = [f"{plan.num_labels} labels (id2label)", *keys]
+    if (num_labels := len(checkpoint.labels or ())) in sizes:
+        keys = [f"{num_labels} labels (id2label)", *keys]
     says = f"says {' or '.join(keys)}" if keys else "describes another model"
     return FormatError(
-        f"{plan.paths[0]} {says}, but {printable(name)} in {plan.paths[1].name} has shape "
+        f"{paths[0]} {says}, but {printable(name)} in {paths[1].name} has shape "
         f"{short(actual)} instead of {wanted}."
     )
 
@@ -407,10 +357,13 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
                 f"{config_path} has no adapter of the task {short(adapter)}; it has {known}."
             )
         weights.adapter = (tasks.index(adapter), float(raw.get("lora_alpha", 1)))
-    checkpoint = read_weights(
-        raw, weights, paths=(config_path, weight_files(folder)[0]), filbert=filbert, adapter=adapter
-    )
-    return replace(checkpoint, notes=(*checkpoint.notes, *place.notes))
+    paths = (config_path, weight_files(folder)[0])
+    checkpoint = read_weights(raw, weights, paths=paths, filbert=filbert)
+    notes = (*checkpoint.notes, *place.notes)
+    if adapter is not None:
+        merged = f"merged: the adapter of the task {adapter}; those of other tasks are left out."
+        notes = (merged, *notes)
+    return replace(checkpoint, notes=notes)
 
 
 def stored_record(folder: Path) -> dict[str, Any] | None:
@@ -429,7 +382,6 @@ def read_weights(
     *,
     paths: tuple[Path, Path],
     filbert: dict[str, Any] | None,
-    adapter: str | None = None,
 ) -> Checkpoint:
     """Read the checkpoint that config.json and opened weights describe.
 
@@ -437,38 +389,61 @@ def read_weights(
         paths: Paths of config.json and of the weights, for messages; the second is in the
             checkpoint's folder.
     """
-    config_path, notes = paths[0], list[str]()
+    (config_path, path), notes = paths, list[str]()
     family = family_of(raw, weights.shapes, config_path, notes)
     labels = label_names(raw, config_path)
-    count = None if labels is None else len(labels)
-    plan = plan_reading(raw, family, weights.shapes, count, paths=paths, adapter=adapter)
-    if plan.kind in LABELLED and labels is None:
-        labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
-        if len(labels) != 2:  # transformers' default is 2
-            notes.append(f"{len(labels)} labels without names: config.json has none.")
-    return Checkpoint(
-        config=plan.config,
+    count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.shapes)
+    if count and weights.adapter is None:
+        notes.append(
+            f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
+        )
+    files = canonical_names(weights.shapes, family, path)
+    kind = kind_of(raw, family, files, config_path, notes)
+    repeats = _split_tied(files, family.tied(kind))
+    has_pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
+    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=config_path)
+    if config.num_groups > len(files):  # even a model without values takes time to build
+        raise FormatError(
+            f"{config_path} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
+            f"but {path.name} holds only {len(files)} tensors."
+        )
+    if kind in LABELLED and labels is None:
+        out = files.get(f"{family.heads[kind].modules['head.out']}.weight", "")
+        shape = weights.shapes.get(out, ())
+        count = shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
+        labels = tuple(f"LABEL_{i}" for i in range(count))
+        if count != 2:  # transformers' default is 2
+            notes.append(f"{count} labels without names: config.json has none.")
+    checkpoint = Checkpoint(
+        config=config,
         family=family.model_type,
-        tensors=_read_tensors(weights, plan),
-        head=plan.kind,
-        labels=labels if plan.kind in LABELLED else None,
+        tensors={},
+        head=kind,
+        labels=labels if kind in LABELLED else None,
         problem_type=problem_type(raw, config_path),
-        source=paths[1].parent,
-        notes=(*notes, *plan.notes),
+        source=path.parent,
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
+    sources = _sources(checkpoint, weights.shapes, files=files, paths=paths, notes=notes)
+    tensors = _read_tensors(weights, Layout(family, config), sources, repeats)
+    dtype = tensors["encoder.embeddings.word.weight"].dtype
+    tensors |= {ours: zeros.to(dtype) for ours, zeros in checkpoint.tensors.items()}
+    notes += _notes_on_repeated(raw, family, config)
+    return replace(checkpoint, tensors=tensors, notes=tuple(notes))
 
 
-def _read_tensors(weights: Weights, plan: Plan) -> dict[str, Tensor]:
-    """Read the tensors of a plan by filbert's names, and compare tied ones."""
+def _read_tensors(
+    weights: Weights,
+    layout: Layout,
+    sources: Mapping[str, tuple[str, ...]],
+    repeats: Mapping[str, str],
+) -> dict[str, Tensor]:
+    """Read tensors by filbert's names, and compare tied ones."""
     tensors: dict[str, Tensor] = {}
-    for ours, theirs in plan.sources.items():
-        parts = [weights.read(name) for name in theirs]
-        tensors[ours] = plan.layout.join(ours, parts)
-    for ours, shape in plan.zeros.items():
-        tensors[ours] = torch.zeros(shape, dtype=tensors["encoder.embeddings.word.weight"].dtype)
-    for repeated, original in plan.repeats.items():
+    for ours, theirs in sources.items():
+        tensors[ours] = layout.join(ours, [weights.read(name) for name in theirs])
+    for repeated, original in repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
                 f"{weights.files[repeated]}: {printable(repeated, 120)} differs from "
