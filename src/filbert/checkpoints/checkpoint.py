@@ -175,7 +175,6 @@ def _with_pooler_for(
         pooler=slot.activation if slot else None,
         pooler_dropout=slot is not None and slot.dropout_before,
         head_dropout=old.dropout.head if layout.dropout[0] else old.dropout.hidden,
-        **layout.settings,
     )
     tensors = {n: tensor for n, tensor in checkpoint.tensors.items() if n.startswith("encoder.")}
     if slot is not None and slot.name == old_name:

@@ -136,7 +136,7 @@ def encoder_config(
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
-    values = {"causal": causal, **family.constants, **head.settings}
+    values = {"causal": causal, **family.constants}
     for name, (key, default) in family.keys.items():
         values[name] = _setting(raw, name, key, default, family=family, path=path)
     if head.activation not in (None, values["hidden_act"]):

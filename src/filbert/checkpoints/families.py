@@ -99,7 +99,6 @@ class HeadLayout:
         activation: the only `hidden_act` with which this head is what transformers runs, None for
             any.
         must: config keys and the values this head can express; an absent key is fine.
-        settings: Settings of the encoder's configuration that this head determines.
     """
 
     suffix: str
@@ -110,7 +109,6 @@ class HeadLayout:
     dropout: tuple[str | None, float | None] = ("classifier_dropout", None)
     activation: str | None = None
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -867,23 +865,14 @@ _RMS: dict[str, Any] = dict(
     embedding_norm=False,
     hidden_dropout=0.0,
 )
-_NO_BIASES = {"attention_bias": False, "mlp_bias": False}
-# Heads of transformers' generic classes: no dropout, and no bias in the classifier of sequences.
+# Heads of transformers' generic classes; the classifier of sequences has no bias.
+_SCORE = {"head.out": "score"}
 _SCORE_HEADS: dict[str | None, HeadLayout] = {
-    None: HeadLayout("Model", dropout=HIDDEN, settings={"out_bias": True}),
-    "sequence": HeadLayout(
-        "ForSequenceClassification",
-        {"head.out": "score"},
-        dropout=HIDDEN,
-        settings={"out_bias": False},
-    ),
-    "tokens": HeadLayout(
-        "ForTokenClassification",
-        {"head.out": "score"},
-        dropout=("classifier_dropout", 0.1),
-        settings={"out_bias": True},
-    ),
+    None: HeadLayout("Model", dropout=HIDDEN),
+    "sequence": HeadLayout("ForSequenceClassification", _SCORE, dropout=HIDDEN),
+    "tokens": HeadLayout("ForTokenClassification", _SCORE, dropout=("classifier_dropout", 0.1)),
 }
+_SCORED = {**_RMS, "out_bias": False}
 
 
 def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
@@ -894,9 +883,7 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
         "layer": "layers.{}",
         "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "layer_modules": _LLAMA_LAYER,
-        "keys": _LLAMA_KEYS,
         "flattened": _with_theta,
-        "constants": _RMS,
         "heads": _SCORE_HEADS,
     }
     must: dict[str, tuple[Any, ...]] = {
@@ -922,7 +909,7 @@ def _eurobert() -> Family:
         names={"pooled": {"late": "late", "mean": "mean", "bos": "cls"}},
         constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
         must={"tie_word_embeddings": (False,)},
-        written={**_NO_BIASES, "tie_word_embeddings": False},
+        written=dict.fromkeys(("attention_bias", "mlp_bias", "tie_word_embeddings"), False),
         heads={
             None: HeadLayout("Model", dropout=HIDDEN),
             "masked_lm": HeadLayout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=HIDDEN),
@@ -939,7 +926,7 @@ def _qwen3() -> Family:
         keys=with_defaults(
             _LLAMA_KEYS, max_position_embeddings=32768, num_key_value_heads=32, head_size=128
         ),
-        constants={**_RMS, "qk_norm": True, "causal": True},
+        constants={**_SCORED, "qk_norm": True, "causal": True},
         must={"use_sliding_window": (False, None)},
         written={"attention_bias": False, "use_sliding_window": False},
     )
@@ -1000,7 +987,7 @@ def _gemma3() -> Family:
         nested=_gemma_nested,
         names={"hidden_act": {"gelu_pytorch_tanh": "gelu_tanh"}},
         constants={
-            **_RMS,
+            **_SCORED,
             "qk_norm": True,
             "norm_place": "both",
             "norm_from_one": True,
@@ -1102,7 +1089,13 @@ def _gpt2() -> Family:
         },
         repeated={"embd_pdrop": "hidden_dropout"},
         flattened=_gpt2_flattened,
-        constants=dict(type_vocab_size=0, norm_place="before", embedding_norm=False, causal=True),
+        constants=dict(
+            type_vocab_size=0,
+            norm_place="before",
+            embedding_norm=False,
+            causal=True,
+            out_bias=False,
+        ),
         must={
             "scale_attn_weights": (True,),
             "scale_attn_by_inverse_layer_idx": (False,),
