@@ -38,15 +38,6 @@ _ACTIVATIONS = {
 # written.
 _CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in ("cls", "mean")}}
 _NONE_ALLOWED = ("num_key_value_heads", "head_size")
-_FLOATS = (
-    "layer_norm_eps",
-    "hidden_dropout",
-    "attention_dropout",
-    "initializer_range",
-    "rotary_base",
-    "local_rotary_base",
-    "rotary_scaling",
-)
 # (model_type, key, value) of config.json files that are of another family than their model_type.
 _ALIASES = {
     ("xlm-roberta", "position_embedding_type", "rotary"): "jina_embeddings_v3",
@@ -176,7 +167,7 @@ def _setting(
     if given is None and name in _NONE_ALLOWED:
         return None
     if name not in _CHOICES:
-        return _number(raw, key, default, path, real=name in _FLOATS)
+        return _number(raw, key, default, path, real=isinstance(default, float))
     choices = family.names.get(name, _CHOICES[name])
     if not isinstance(given, str) or given not in choices:
         raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")

@@ -132,7 +132,8 @@ class Family:
         transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
-        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
+        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers are
+            whole ones unless the default is a float.
         repeated: further keys that hold such a setting's value again.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
@@ -1252,10 +1253,7 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         heads={
             None: HeadLayout("EncoderModel", decoder=words, dropout=HIDDEN),
             "tokens": HeadLayout(
-                "ForTokenClassification",
-                OUT,
-                decoder=words,
-                dropout=("classifier_dropout", 0.0),
+                "ForTokenClassification", OUT, decoder=words, dropout=("classifier_dropout", 0.0)
             ),
         },
     )
@@ -1327,8 +1325,6 @@ def _jina_v2() -> Family:
     classes = {"AutoModel": "Model", "AutoModelForMaskedLM": "ForMaskedLM"}
     code = {auto: f"{_JINA_CODE}modeling_bert.JinaBert{name}" for auto, name in classes.items()}
     code["AutoConfig"] = f"{_JINA_CODE}configuration_bert.JinaBertConfig"
-    activations = {"geglu": "gelu", "reglu": "relu"}
-    lm = replace(bert.heads["masked_lm"], activation="gelu")
     return replace(
         bert,
         model_type="jina_bert",
@@ -1338,7 +1334,7 @@ def _jina_v2() -> Family:
             **with_defaults(KEYS, max_position_embeddings=8192),
             "hidden_act": ("feed_forward_type", "original"),
         },
-        names={"hidden_act": activations},
+        names={"hidden_act": {"geglu": "gelu", "reglu": "relu"}},
         constants=dict(position_kind="alibi", gated=True, up_bias=False),
         must={**MUST, "position_embedding_type": ("alibi",), "hidden_act": ("gelu",)},
         written={
@@ -1350,7 +1346,7 @@ def _jina_v2() -> Family:
         causal_key=None,
         heads={
             **{k: bert.heads[k] for k in (None, "sequence", "tokens", "spans", "choices")},
-            "masked_lm": lm,
+            "masked_lm": replace(bert.heads["masked_lm"], activation="gelu"),
         },
     )
 

@@ -128,7 +128,7 @@ class AttentionPlan:
         batch, device = self.batch, self.batch.input_ids.device
         borders = list(accumulate(batch.lengths, initial=0))
         groups: list[Group] = []
-        for first, last in group_lengths(batch.lengths, max_scores_on(device)):
+        for first, last in group_lengths(batch.lengths, device):
             lengths = batch.lengths[first:last]
             rows = self._rows_of_a_block(max(lengths))
             if rows is None:
@@ -161,16 +161,9 @@ class AttentionPlan:
         return square(self.bias_AP.detach(), longest, longest, 0)
 
 
-def max_scores_on(device: torch.device) -> int:
-    """Return the most scores per head of a group of several sequences."""
-    return _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
-
-
-def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, int]]:
-    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each.
-
-    Runs of several have at most `max_scores` scores per head.
-    """
+def group_lengths(lengths: tuple[int, ...], device: torch.device) -> list[tuple[int, int]]:
+    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
+    max_scores = _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
     runs, first = [], 0
     while first < len(lengths):
         longest = total = lengths[first]
@@ -321,11 +314,6 @@ class _Layer(NamedTuple):
             square_ALK = square(bias_AP.detach(), group.length, group.num_keys, group.ahead)
         return square_ALK.to(query.dtype)
 
-    @property
-    def by_distance(self) -> bool:
-        """Whether the distances add to the scores."""
-        return self.vectors is not None or self.plan.bias_AP is not None
-
     def has_kernel(self, group: Group, *, has_gradient: bool) -> bool:
         """Return whether torch's kernel for CPUs attends, in memory linear in the length.
 
@@ -336,7 +324,7 @@ class _Layer(NamedTuple):
         on_cpu = self.plan.batch.input_ids.device.type == "cpu"
         if not on_cpu or group.count > 1 or self.rate:
             return False
-        if self.by_distance:
+        if self.vectors is not None or self.plan.bias_AP is not None:
             is_long = group.num_keys**2 > _MAX_SCORES_CPU
             return is_long and not has_gradient and not mkl_is_slow()
         is_whole = group.keys is None and (group.unseen is None or self.plan.causal)

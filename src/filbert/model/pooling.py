@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, onto, split
@@ -19,18 +19,11 @@ from filbert.errors import ConfigError, printable
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last", "none")
 # Activations after dense layers over vectors, by torch's classes.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "Tanh": torch.tanh,
-    "ReLU": F.relu,
-    "GELU": F.gelu,
-    "Identity": lambda vectors: vectors,
-    "Sigmoid": torch.sigmoid,
-    "SiLU": F.silu,
-    "ELU": F.elu,
-    "SELU": F.selu,
-    "LeakyReLU": F.leaky_relu,
-    "Mish": F.mish,
-    "Softplus": F.softplus,
-    "Softsign": F.softsign,
+    name: getattr(nn, name)()
+    for name in (
+        *("Tanh", "ReLU", "GELU", "Identity", "Sigmoid", "SiLU"),
+        *("ELU", "SELU", "LeakyReLU", "Mish", "Softplus", "Softsign"),
+    )
 }
 
 
