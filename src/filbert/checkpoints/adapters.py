@@ -224,7 +224,6 @@ def write(
 
     Args:
         trained: The tensors that learned, by the names of Model.state_dict().
-        rank: R.
         name: The base as the user named it.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head

@@ -144,8 +144,6 @@ class Family:
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
-        causal_key: key whose value true makes all of the family's classes attend causally, where
-            there is one.
         offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
@@ -173,7 +171,6 @@ class Family:
     heads: dict[str | None, HeadLayout]
     written: dict[str, Any] = field(default_factory=dict)
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    causal_key: str | None = None
     offset_by_pad: bool = False
     always_projects: bool = False
 
@@ -181,6 +178,11 @@ class Family:
     def always_causal(self) -> bool:
         """Whether every model of the family attends causally."""
         return bool(self.constants.get("causal"))
+
+    @property
+    def causal_key(self) -> str | None:
+        """Key whose value true makes all classes attend causally; None if no value does."""
+        return CAUSAL_KEY if True in self.must.get(CAUSAL_KEY, ()) else None
 
     @property
     def word_table(self) -> str:
@@ -271,7 +273,7 @@ MUST: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
 }
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-# Of the families whose encoders become causal by a key.
+# Of the families whose encoders become causal by this key.
 CAUSAL_KEY = "is_decoder"
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 # The dropout of a head without a key of its own: that of the hidden states.
@@ -519,7 +521,6 @@ def _bert() -> Family:
         modules=TABLES,
         keys=KEYS,
         must=CAUSAL_MUST,
-        causal_key=CAUSAL_KEY,
         heads={
             None: HeadLayout("Model", pooler=pooler),
             "masked_lm": words,
@@ -540,7 +541,6 @@ def _roberta(model_type: str, class_prefix: str, root: str = "roberta") -> Famil
         modules=TABLES,
         keys=KEYS,
         must=CAUSAL_MUST,
-        causal_key=CAUSAL_KEY,
         offset_by_pad=True,
         heads={
             None: HeadLayout("Model", pooler=pooler),
@@ -658,7 +658,6 @@ def _electra() -> Family:
         modules={**TABLES, "embeddings.project": "embeddings_project"},
         keys={**KEYS, "embedding_size": ("embedding_size", 128)},
         must=CAUSAL_MUST,
-        causal_key=CAUSAL_KEY,
         heads={
             None: HeadLayout("Model"),
             "masked_lm": masked_lm(
@@ -832,7 +831,6 @@ def _jina_v3() -> Family:
         aliases={"rotary_emb_base": "rope_theta"},
         flattened=_with_theta,
         must={**_ROTARY_MUST, **_UNSCALED},
-        causal_key=None,
         offset_by_pad=False,
         heads={kind: head for kind, head in roberta.heads.items() if kind != "choices"},
     )
@@ -1113,8 +1111,6 @@ def _gpt2() -> Family:
 def _mpnet() -> Family:
     """Return the table of MPNet: RoBERTa's heads, without keys for their dropout."""
     roberta = _roberta("mpnet", "MPNet", "mpnet")
-    # transformers computes 32 buckets, whatever this key is.
-    buckets = {"relative_attention_num_buckets": (32,)}
     return replace(
         roberta,
         modules={**TABLES, "distances.table": "encoder.relative_attention_bias"},
@@ -1125,9 +1121,9 @@ def _mpnet() -> Family:
         constants=dict(
             type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
         ),
-        must={**MUST, **buckets},
-        written={key: value for key, (value,) in buckets.items()},
-        causal_key=None,
+        # transformers computes 32 buckets, whatever this key is.
+        must={**MUST, "relative_attention_num_buckets": (32,)},
+        written={"relative_attention_num_buckets": 32},
         offset_by_pad=False,
         heads={kind: replace(head, dropout=HIDDEN) for kind, head in roberta.heads.items()},
     )
@@ -1343,7 +1339,6 @@ def _jina_v2() -> Family:
             "hidden_act": "gelu",
             "auto_map": code,
         },
-        causal_key=None,
         heads={
             **{k: bert.heads[k] for k in (None, "sequence", "tokens", "spans", "choices")},
             "masked_lm": replace(bert.heads["masked_lm"], activation="gelu"),

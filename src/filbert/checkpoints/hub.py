@@ -153,11 +153,7 @@ def module_weights(names: set[str]) -> set[str]:
 
 
 def fetch(name: str, *, revision: str | None = None, tokenizer_only: bool = False) -> Path:
-    """Download a model into huggingface_hub's cache and return its folder.
-
-    Args:
-        name: A Hub id, "owner/name".
-        revision: A branch, tag or commit; by default the main branch.
+    """Download a model, "owner/name", into huggingface_hub's cache and return its folder.
 
     Raises:
         InputError: No such model or revision, no access, or no network and no copy.

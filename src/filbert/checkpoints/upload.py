@@ -27,9 +27,6 @@ def check_repo(repo_id: str) -> None:
 def files_to_push(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each file that `push` uploads, after loading the model.
 
-    Args:
-        folder: A model folder in Hugging Face's layout. Names are relative to it.
-
     Raises:
         FormatError: No model, one that filbert cannot load, weights in a pickle, or a file whose
             digest is not the one in filbert.json.

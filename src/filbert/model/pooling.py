@@ -61,11 +61,9 @@ _ON_A_GPU = {"mean": mean_of_sequences, "max": max_of_sequences}
 
 
 def check_pooling(pooling: str) -> None:
-    """Check that `pool` supports a pooling.
+    """Raise a ConfigError unless a pooling is one of POOLINGS, or several joined by "+".
 
-    Raises:
-        ConfigError: It is neither one of POOLINGS nor several of them, each once and without
-            "none", joined by "+".
+    Several are each named once, and "none" is not among them.
     """
     parts = str(pooling).split("+")
     if not all(part in POOLINGS for part in parts) or (len(parts) > 1 and "none" in parts):
