@@ -84,17 +84,16 @@ def read(place: ModelFolder) -> Checkpoint:
         raise FormatError(f"{base.encoder} is no model: no config.json.")
     weights = open_weights(base.encoder)
     family = family_of(raw, weights.shapes, config_path, [])
-    path = weight_files(folder)[0]
     is_turned = settings.get("fan_in_fan_out") is True
-    weights, own = _merged(weights, open_weights(folder), family, path, scale, is_turned=is_turned)
+    weights, own = _merged(weights, open_weights(folder), family, scale, is_turned=is_turned)
     if place.config is None:
         raw = _with_head(raw, settings, family, weights.shapes, config_path)
-    checkpoint = read_weights(raw, weights, paths=(config_path, path), filbert=filbert)
+    checkpoint = read_weights(raw, weights, config_path=config_path, filbert=filbert)
     kind = checkpoint.head
     used = {theirs for ours in checkpoint.tensors for theirs in family.theirs(ours, kind)}
     if lost := sorted(own - used):
         raise FormatError(
-            f"{path}: {printable(lost[0])} has no place in a {family.class_name(kind)}. Set "
+            f"{weights.path}: {printable(lost[0])} has no place in a {family.class_name(kind)}. Set "
             f"task_type in {ADAPTER_CONFIG}, one of {', '.join(_TASK_TYPES)}."
         )
     note = f"adapter of rank {settings['r']}, merged into {settings['base_model_name_or_path']}."
@@ -111,12 +110,13 @@ def _scale(settings: dict[str, Any], path: Path) -> float:
 
 
 def _merged(
-    base: Weights, adapter: Weights, family: Family, path: Path, scale: float, *, is_turned: bool
+    base: Weights, adapter: Weights, family: Family, scale: float, *, is_turned: bool
 ) -> tuple[Weights, set[str]]:
     """Return the base's tensors with the adapter's in them, and names of those that it replaces.
 
     If `is_turned`, the base's matrices are stored as (inputs, outputs).
     """
+    path = adapter.path
     files = canonical_names(base.shapes, family, path)
     narrow: dict[str, dict[str, str]] = {}
     own: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _merged(
     described |= {
         name: (adapter.shapes[theirs], adapter.dtypes[theirs]) for name, theirs in replaced.items()
     }
-    merged = Weights()
+    merged = Weights(path)
     merged.add(path, described, read)
     return merged, set(own)
 

@@ -357,8 +357,7 @@ def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint
                 f"{config_path} has no adapter of the task {short(adapter)}; it has {known}."
             )
         weights.adapter = (tasks.index(adapter), float(raw.get("lora_alpha", 1)))
-    paths = (config_path, weight_files(folder)[0])
-    checkpoint = read_weights(raw, weights, paths=paths, filbert=filbert)
+    checkpoint = read_weights(raw, weights, config_path=config_path, filbert=filbert)
     notes = (*checkpoint.notes, *place.notes)
     if adapter is not None:
         merged = f"merged: the adapter of the task {adapter}; those of other tasks are left out."
@@ -377,19 +376,10 @@ def stored_record(folder: Path) -> dict[str, Any] | None:
 
 
 def read_weights(
-    raw: dict[str, Any],
-    weights: Weights,
-    *,
-    paths: tuple[Path, Path],
-    filbert: dict[str, Any] | None,
+    raw: dict[str, Any], weights: Weights, *, config_path: Path, filbert: dict[str, Any] | None
 ) -> Checkpoint:
-    """Read the checkpoint that config.json and opened weights describe.
-
-    Args:
-        paths: Paths of config.json and of the weights, for messages; the second is in the
-            checkpoint's folder.
-    """
-    (config_path, path), notes = paths, list[str]()
+    """Read the checkpoint that config.json and opened weights describe."""
+    path, notes = weights.path, list[str]()
     family = family_of(raw, weights.shapes, config_path, notes)
     labels = label_names(raw, config_path)
     count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.shapes)
@@ -425,6 +415,7 @@ def read_weights(
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
+    paths = (config_path, path)
     sources = _sources(checkpoint, weights.shapes, files=files, paths=paths, notes=notes)
     tensors = _read_tensors(weights, Layout(family, config), sources, repeats)
     dtype = tensors["encoder.embeddings.word.weight"].dtype

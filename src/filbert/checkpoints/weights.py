@@ -54,11 +54,13 @@ class Weights:
     """The tensors of a model folder, which are read on demand.
 
     Attributes:
+        path: The file, or the index of several; for messages.
         dtypes: safetensors' name of the dtype, by tensor name.
         adapter: Number of a task whose low-rank adapters are added to the weights that have one,
             and numerator of the product's factor; the rank is the denominator.
     """
 
+    path: Path
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -300,7 +302,7 @@ def open_weights(folder: Path) -> Weights:
             shards that contradict their index.
     """
     files = weight_files(folder)
-    weights = Weights()
+    weights = Weights(files[0])
     if files[0].suffix != ".json":
         _add(weights, files[0])
         return weights
