@@ -330,12 +330,9 @@ def task_heads(
 
 # ModernBERT.
 
-
 _FAR, _NEAR = "full_attention", "sliding_attention"
 _THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
 _FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
-
-
 # No release has other values.
 _MODERNBERT_FLAGS = {
     "attention_bias": False,
@@ -345,8 +342,6 @@ _MODERNBERT_FLAGS = {
     "decoder_bias": True,
     "tie_word_embeddings": True,
 }
-
-
 _MODERNBERT_KEYS = {
     **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
     "max_position_embeddings": ("max_position_embeddings", 8192),
@@ -811,7 +806,6 @@ def _jina_v3() -> Family:
     Its task adapters are left out: without a task, its authors' code uses the base weights too.
     """
     roberta = _roberta("xlm-roberta", "XLMRoberta")
-    original = r"\.parametrizations\.weight\.original$"
     return replace(
         roberta,
         model_type="jina_embeddings_v3",
@@ -820,7 +814,7 @@ def _jina_v3() -> Family:
         layer="encoder.layers.{}",
         qkv=("mixer.Wqkv",),
         layer_modules=("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
-        renamed=((original, ".weight"),),
+        renamed=((r"\.parametrizations\.weight\.original$", ".weight"),),
         keys=with_defaults(
             _ROTARY_KEYS,
             rotary_base=20000.0,
@@ -1218,7 +1212,6 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
     rms = {name: value for name, value in _RMS.items() if name not in ("gated", "hidden_dropout")}
     words = "transformer.encoder.embed_tokens"
-    own_type = model_type.removesuffix("_gated")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
@@ -1245,7 +1238,7 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
             "pooled": "mean",
         },
         must={"quantization_config": (None,), "is_decoder": (False, None)},
-        written={"model_type": own_type},
+        written={"model_type": model_type.removesuffix("_gated")},
         heads={
             None: HeadLayout("EncoderModel", decoder=words, dropout=HIDDEN),
             "tokens": HeadLayout(

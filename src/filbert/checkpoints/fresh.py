@@ -42,11 +42,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "modernbert": {"num_hidden_layers": 22},
     "nomic_bert": {},
     "gte": {"type_vocab_size": 2},
-    "neobert": {
-        "num_hidden_layers": 28,
-        "max_position_embeddings": 4096,
-        "layer_norm_eps": 1e-5,
-    },
+    "neobert": {"num_hidden_layers": 28, "max_position_embeddings": 4096, "layer_norm_eps": 1e-5},
     "eurobert": {"rotary_base": 250_000.0},
     "mpnet": {"max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     "deberta-v2": {"distance_buckets": 256, "max_distance": 512},

@@ -76,13 +76,11 @@ class _Graph:
         return values
 
     def _constant(self, value: Any) -> Value:
-        array = value if isinstance(value, np.ndarray) else np.array(value)
-        if not isinstance(value, np.ndarray):
-            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
-            name = f"constant {value}"
-        else:
-            name = f"constant {len(self.initializers)}"
-        return self._initializer(name, array)
+        if isinstance(value, np.ndarray):
+            return self._initializer(f"constant {len(self.initializers)}", value)
+        array = np.array(value)
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        return self._initializer(f"constant {value}", array)
 
     def _initializer(self, name: str, array: np.ndarray) -> Value:
         if name not in self.initializers:

@@ -138,20 +138,19 @@ class SentenceVectors:
         return facts | {name: value for name, value in seldom.items() if value}
 
 
+@dataclass(eq=False)
 class ModelFolder:
     """A folder in Hugging Face's layout; its JSON files are parsed once, when they are needed.
 
-    Args:
+    Attributes:
         path: The folder, or the prefix of a TensorFlow checkpoint, which has no such files.
         route: A key of `routes`; None for the first.
         base: Of an adapter the model that it changes.
     """
 
-    def __init__(
-        self, path: Path, route: str | None = None, base: ModelFolder | None = None
-    ) -> None:
-        self.path, self.base = path, base
-        self._route = route
+    path: Path
+    route: str | None = None
+    base: ModelFolder | None = None
 
     @property
     def described(self) -> ModelFolder:
@@ -196,7 +195,7 @@ class ModelFolder:
         """The content of modules.json, not checked, with the modules of one route for a Router."""
         if not self.routes:
             return self._listed
-        return [*self.routes[self._route or next(iter(self.routes))], *self._listed[1:]]
+        return [*self.routes[self.route or next(iter(self.routes))], *self._listed[1:]]
 
     @property
     def kinds(self) -> list[str]:

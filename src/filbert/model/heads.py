@@ -306,25 +306,21 @@ class Model(nn.Module):
         rows = row_read(batch, self.config.pooling.token, causal=self.config.attention.causal)
         if not head.reads_tokens and rows is not None:
             rows_SH = encoder(batch, rows)
-            return self._logits(rows_SH, encoder.through_pooler(rows_SH), batch)
+            return self.read(rows_SH, batch, pooled_SH=encoder.through_pooler(rows_SH))
         return self.read(encoder(batch), batch, at)
 
     def read(
-        self, tokens_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, ...]:
-        """Compute the output of `forward` from the encoder's output: pooler and head alone."""
-        if self.head is None:
-            return tokens_TH
-        pooled_SH = self.encoder.pool(tokens_TH, batch) if self.head.reads_pooled else None
-        return self._logits(tokens_TH, pooled_SH, batch, at)
-
-    def _logits(
         self,
         tokens_TH: Tensor,
-        pooled_SH: Tensor | None,
         batch: PackedBatch,
         at: Tensor | None = None,
+        *,
+        pooled_SH: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        assert self.head is not None
+        """Compute the output of `forward` from the encoder's and, if it has run, the pooler's."""
+        if self.head is None:
+            return tokens_TH
+        if pooled_SH is None and self.head.reads_pooled:
+            pooled_SH = self.encoder.pool(tokens_TH, batch)
         features = HeadInput(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)
         return self.head(features, at)  # type: ignore[no-any-return]
