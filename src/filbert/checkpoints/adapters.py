@@ -93,8 +93,8 @@ def read(place: ModelFolder) -> Checkpoint:
     used = {theirs for ours in checkpoint.tensors for theirs in family.theirs(ours, kind)}
     if lost := sorted(own - used):
         raise FormatError(
-            f"{weights.path}: {printable(lost[0])} has no place in a {family.class_name(kind)}. Set "
-            f"task_type in {ADAPTER_CONFIG}, one of {', '.join(_TASK_TYPES)}."
+            f"{weights.path}: {printable(lost[0])} has no place in a {family.class_name(kind)}. "
+            f"Set task_type in {ADAPTER_CONFIG}, one of {', '.join(_TASK_TYPES)}."
         )
     note = f"adapter of rank {settings['r']}, merged into {settings['base_model_name_or_path']}."
     return replace(checkpoint, notes=(*checkpoint.notes, note))

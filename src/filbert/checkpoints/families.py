@@ -132,8 +132,8 @@ class Family:
         transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
-        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers are
-            whole ones unless the default is a float.
+        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers
+            are whole ones unless the default is a float.
         repeated: further keys that hold such a setting's value again.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
