@@ -193,7 +193,7 @@ def _matched(
         )
     checkpoint = Checkpoint(config, family, {}, kind, source=index.parent)
     if kind in LABELLED:
-        (count,) = shapes["output_bias"]
+        count = shapes["output_bias"][0]
         checkpoint.problem_type = problem_type(raw, path)
         checkpoint.labels = label_names(raw, path)
         if checkpoint.labels is None or len(checkpoint.labels) != count:
@@ -268,7 +268,8 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: 
             continue
         if kind in _FINE_TUNED:
             weight, bias = (shapes[name] for name in names)
-            if weight != (*bias, width) or (kind == "spans" and bias != (2,)):
+            is_matrix = len(bias) == 1 and weight == (*bias, width)
+            if not is_matrix or (kind == "spans" and bias != (2,)):
                 continue
         if family != "electra" or (kind == "masked_lm") == (root == "generator"):
             return kind
