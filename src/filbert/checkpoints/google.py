@@ -268,7 +268,7 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], family: str, root: str, width: 
             continue
         if kind in _FINE_TUNED:
             weight, bias = (shapes[name] for name in names)
-            is_matrix = len(bias) == 1 and weight == (*bias, width)
+            is_matrix = len(bias) == 1 and bias[0] > 0 and weight == (*bias, width)
             if not is_matrix or (kind == "spans" and bias != (2,)):
                 continue
         if family != "electra" or (kind == "masked_lm") == (root == "generator"):
