@@ -35,9 +35,6 @@ def differences(names: tuple[str, str], places: tuple[Path, Path]) -> dict[str, 
         `same_weights`, `same_answers` (weights and everything else that predictions depend on),
         `names`, `values` (those that differ, by name such as "options lr"), `metrics` (all), both
         as pairs with None for a missing value, and `tensors` (see `compare_tensors`).
-
-    Raises:
-        FormatError: One of them is damaged.
     """
     first, second = (read_checkpoint(place) for place in places)
     values = _pairs(*(_described(*model) for model in zip((first, second), places, strict=True)))

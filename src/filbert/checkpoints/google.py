@@ -464,11 +464,7 @@ _PROBES = (
 
 
 def read_google_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of a Google checkpoint, by the rules of Google's own code.
-
-    Raises:
-        FormatError: There is no vocabulary, there are several, or it is damaged.
-    """
+    """Read the tokenizer of a Google checkpoint, by the rules of Google's own code."""
     usual = [folder / name for name in (_WORDPIECE, _UNIGRAM) if (folder / name).is_file()]
     paths = usual[:1] or _matching(folder, BUNDLE_VOCABULARY)
     if len(paths) != 1:

@@ -197,11 +197,7 @@ def read_checkpoint(place: Path | ModelFolder, *, adapter: str | None = None) ->
 
 
 def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
-    """Read the tokenizer of the checkpoint at a place.
-
-    Raises:
-        FormatError: There is none in a known layout, or a file is damaged.
-    """
+    """Read the tokenizer of the checkpoint at a place."""
     folder = open_folder(place).described
     if is_google(folder.path):
         from filbert.checkpoints.google import read_google_tokenizer
