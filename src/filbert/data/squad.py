@@ -298,18 +298,6 @@ class Window(NamedTuple):
     length: int
 
 
-class Spans(NamedTuple):
-    """K candidates, best first: their tokens within the context, and what the model gave them.
-
-    `first` and `last` are int64 (K,), both inclusive; `start_logits` and `end_logits` float64 (K,).
-    """
-
-    first: np.ndarray
-    last: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
-
-
 class SpanAnswer(NamedTuple):
     """A text, its characters [start, end) in the context (None for "no answer") and its logits."""
 
@@ -424,14 +412,15 @@ def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
     return owner
 
 
-def best_spans(
+def best_answers(
     windows: Sequence[Window], outputs: Sequence[np.ndarray], *, n_best: int, max_length: int
-) -> Spans:
-    """Return the candidates of a question: of every window the `n_best` best starts and ends.
+) -> list[SpanAnswer]:
+    """Return the `n_best` best different texts of a question, without spaces at their ends.
 
-    The best are taken among all tokens of the sequence; then those are left out that are no token
-    of the context, whose start belongs to another window, that end before they start or are longer
-    than `max_length` tokens. Best sum of logits first, equal ones in order of window, start, end.
+    Of every window the `n_best` best starts and ends are taken among all tokens of the sequence;
+    then those are left out that are no token of the context, whose start belongs to another window,
+    that end before they start or are longer than `max_length` tokens. Best sum of logits first,
+    equal ones in order of window, start, end.
 
     Args:
         windows: of one question, in order.
@@ -455,28 +444,17 @@ def best_spans(
         np.concatenate([part[k] for part in parts]) for k in range(4)
     )
     start_logits, end_logits = start_logits.astype(np.float64), end_logits.astype(np.float64)
-    best = np.argsort(-(start_logits + end_logits), kind="stable")
-    return Spans(first[best], last[best], start_logits[best], end_logits[best])
-
-
-def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return start and end logit of "no answer": of each window's first token, the least sum."""
-    pairs = [(float(output[0, 0]), float(output[0, 1])) for output in outputs]
-    return min(pairs, key=sum)
-
-
-def different_texts(question: Question, candidates: Spans, count: int) -> list[SpanAnswer]:
-    """Return the first `count` candidates with different texts, without spaces at their ends."""
+    context, offsets = windows[0].question.context, windows[0].question.offsets
     answers: dict[str, SpanAnswer] = {}
-    offsets = question.offsets
-    for first, last, *logits in zip(*candidates, strict=True):
-        start, end = int(offsets[first, 0]), int(offsets[last, 1])
-        raw = question.context[start:end]
+    for k in np.argsort(-(start_logits + end_logits), kind="stable"):
+        start, end = int(offsets[first[k], 0]), int(offsets[last[k], 1])
+        raw = context[start:end]
         text = raw.strip()
         if text and text not in answers:
             start += len(raw) - len(raw.lstrip())
-            answers[text] = SpanAnswer(text, start, start + len(text), *map(float, logits))
-            if len(answers) == count:
+            logits = float(start_logits[k]), float(end_logits[k])
+            answers[text] = SpanAnswer(text, start, start + len(text), *logits)
+            if len(answers) == n_best:
                 break
     return list(answers.values())
 
