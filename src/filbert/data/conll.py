@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +17,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, guarded, has_columns
-from filbert.data.streams import (
-    BadRowReporter,
-    Lines,
-    OnError,
-    name_of,
-    require_file,
-    suffix_of,
-)
+from filbert.data.streams import Lines, OnError, name_of, require_file, suffix_of
 from filbert.errors import InputError
 from filbert.text.tokenizer import UNSPACED, Encoding
 
@@ -79,12 +73,11 @@ def read_conll(
         InputError: No such file, no sentence in it, or a bad one without `on_error`.
     """
     require_file(path, once=not labelled)
-    report = BadRowReporter(on_error)
     empty = f"{name_of(path)}: no sentence; the file is empty."
-    return guarded(_sentences(path, labelled, report), report, empty)
+    return guarded(partial(_sentences, path, labelled), on_error, empty)
 
 
-def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
+def _sentences(path: str | Path, labelled: bool, report: OnError) -> Iterator[Row]:
     with closing(Lines(path)) as lines:
         words: list[list[str]] = []  # the columns of each word
         numbers: list[int] = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.data.streams import BadRowReporter, OnError, check_each
+from filbert.data.streams import OnError, check_each
 from filbert.errors import ConfigError, InputError, printable
 
 MAX_LABEL = 200
@@ -264,4 +264,4 @@ class Merge:
             kept = {name: value for name, value in row.values.items() if name not in dropped}
             return Row(kept | {"label": label}, row.path, row.line)
 
-        return check_each(rows, merged, BadRowReporter(on_error))
+        return check_each(rows, merged, on_error)

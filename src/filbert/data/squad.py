@@ -15,6 +15,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, guarded
 from filbert.data.streams import (
     BOM,
-    BadRowReporter,
     OnError,
     check_each,
     name_of,
@@ -64,15 +64,13 @@ def read_questions(
     Raises:
         InputError: A question or the file is wrong; with file, line and question id.
     """
-    report = BadRowReporter(on_error)
     if _is_squad(path):
-        questions = _squad_questions(path)
-        empty = f"{name_of(path)}: no question in it."
-        return guarded(_checked_rows(questions, str(path), labelled, report), report, empty)
+        read = partial(_checked_rows, _squad_questions(path), str(path), labelled)
+        return guarded(read, on_error, f"{name_of(path)}: no question in it.")
     required = ("question", "context", *(["answers"] if labelled else []))
     optional = ("id", "is_impossible", *([] if labelled else ["answers"]))
     rows = names.read(path, required=required, optional=optional, on_error=on_error)
-    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, report)
+    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, on_error)
 
 
 def question_row(item: Any, index: int) -> Row:
@@ -207,13 +205,13 @@ def _checked_rows(
     questions: Iterator[tuple[dict[str, Any], int]],
     path: str,
     labelled: bool,
-    report: BadRowReporter,
+    on_error: OnError | None,
 ) -> Iterator[Row]:
     def checked(item: tuple[int, tuple[dict[str, Any], int]]) -> Row:
         number, (values, line) = item
         return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
 
-    return check_each(enumerate(questions, 1), checked, report)
+    return check_each(enumerate(questions, 1), checked, on_error)
 
 
 def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:

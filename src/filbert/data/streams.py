@@ -88,30 +88,22 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
     return InputError(f"{name_of(path)}: cannot be read: {reason or error}.")
 
 
-class BadRowReporter:
-    """Raises bad rows, or passes them to the caller and counts them."""
-
-    def __init__(self, on_error: OnError | None) -> None:
-        self.on_error = on_error
-        self.count = 0
-
-    def __call__(self, error: InputError) -> None:
-        """Raise `error`, or pass it on."""
-        if self.on_error is None:
-            raise error
-        self.count += 1
-        self.on_error(error)
+def raised(error: InputError) -> None:
+    """Raise the error: the `OnError` of readers that report no bad row."""
+    raise error
 
 
 def check_each(
-    items: Iterable[T], check: Callable[[T], R], report: Callable[[InputError], None]
+    items: Iterable[T], check: Callable[[T], R], on_error: OnError | None
 ) -> Iterator[R]:
-    """Yield `check` of each item; where it raises an InputError, report that instead."""
+    """Yield `check` of each item; an InputError that it raises is passed to `on_error`, if any."""
     for item in items:
         try:
             checked = check(item)
         except InputError as error:
-            report(error)
+            if on_error is None:
+                raise
+            on_error(error)
         else:
             yield checked
 
@@ -147,7 +139,7 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         return self._lines
 
-    def report_bad(self, start: int, end: int, report: BadRowReporter) -> bool:
+    def report_bad(self, start: int, end: int, report: OnError) -> bool:
         """Report the bad ones among lines start..end; return whether there were any."""
         numbers = [number for number in self.bad if start <= number <= end]
         for number in numbers:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import BadRowReporter, Lines, name_of, require_file
+from filbert.data.streams import Lines, name_of, raised, require_file
 from filbert.errors import InputError, printable
 
 # Without a header, the dimension is the most common one of so many lines: a few words of the
@@ -62,7 +62,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
         first = list(islice(numbered, _FIRST))
         size, has_header = _dimension(lines, [line for _, line in first])
         for number, line in chain(first[has_header:], numbered):
-            lines.report_bad(1, number, BadRowReporter(None))
+            lines.report_bad(1, number, raised)
             text = line.rstrip()
             word, *numbers = text.replace("\t", " ").rsplit(" ", size)
             if not text or (len(numbers) == size and wanted is not None and word not in wanted):
