@@ -65,6 +65,18 @@ class Shard(NamedTuple):
     documents: np.ndarray
 
 
+class Sentences(NamedTuple):
+    """Where every sentence and document of a corpus begins: 8 bytes for each.
+
+    Attributes:
+        borders: int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]).
+        firsts: int64 (documents + 1,): number of each document's first sentence.
+    """
+
+    borders: np.ndarray
+    firsts: np.ndarray
+
+
 class Corpus:
     """A memory-mapped corpus, created by `open`.
 
@@ -123,20 +135,17 @@ class Corpus:
                 "Build the corpus again."
             ) from error
 
-    def marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where all sentences and all documents begin.
-
-        Returns:
-            int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]); and int64
-            (documents + 1,): the number of each document's first sentence.
-        """
+    def marks(self) -> Sentences:
+        """Return where all sentences and all documents begin."""
         borders, firsts = [], []
         for index in range(len(self.manifest["shards"])):
             shard = self._shard(index)
             borders.append(shard.sentences[:-1].astype(np.int64) + self._token_base[index])
             firsts.append(shard.documents[:-1].astype(np.int64) + self._sentence_base[index])
         ends = self._token_base[-1:], self._sentence_base[-1:]
-        return np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]])
+        return Sentences(
+            np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]])
+        )
 
     def tokens(self, begin: int, end: int) -> np.ndarray:
         """Return the token ids at the global offsets [begin, end), a copy, int32.
