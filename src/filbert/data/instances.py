@@ -95,14 +95,14 @@ def pairs(
         )
     keys = keys_of(seed, version, np.arange(len(lines), dtype=np.uint64), use=PLANS)
     rng, plan, offsets = random.Random(), array("q"), sentences.borders.data
-    draw: dict[str, Any] = {"max_tokens": max_tokens, "short_rate": short_rate, "swap": kind == "sop"}
+    draw: dict[str, Any] = {"short_rate": short_rate, "swap": kind == "sop"}
     for document, key in enumerate(keys.tolist()):
         rng.seed(key)
         if kind == "streams":
             first, middle, last = offsets[2 * document : 2 * document + 3]
             plan.extend((*_truncated([first, middle], [middle, last], max_tokens, rng), _NO_LABEL))
         else:
-            plan.extend(pairs_of_document(sentences, document, rng, **draw))
+            plan.extend(pairs_of_document(sentences, document, rng, max_tokens=max_tokens, **draw))
     return _as_plan(plan)
 
 
