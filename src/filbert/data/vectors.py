@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,6 @@ import numpy as np
 from filbert.errors import ConfigError
 
 KINDS = (".npy", ".parquet", ".jsonl")
-# Fixed, so that the row count can be written over it when all rows are there.
-_NPY_HEADER = 128
 
 
 def check_kind(out: Path, pooling: str | None) -> None:
@@ -118,10 +117,11 @@ class VectorFile:
 
 
 def _npy_header(rows: int, width: int) -> bytes:
-    """Return the head of NPY format 1.0: magic, version, length, a Python dict, spaces."""
-    shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
-    text = shape.ljust(_NPY_HEADER - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+    """Return the head of NPY format 1.0; numpy gives it one length for every number of rows."""
+    shape = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+    header = BytesIO()
+    np.lib.format.write_array_header_1_0(header, shape)
+    return header.getvalue()
 
 
 def _json_line(vector: np.ndarray, row: int) -> bytes:
