@@ -64,7 +64,7 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
     """
     if columns:
         return [name for name in columns if _is_set(row, name)]
-    return _labels_of_list(row) if multilabel else [label_in(row)]
+    return _labels_of_list(row) if multilabel else [_one_label(row)]
 
 
 def has_list(row: Row) -> bool:
@@ -72,12 +72,7 @@ def has_list(row: Row) -> bool:
     return "labels" in row.values and "label" not in row.values
 
 
-def label_in(row: Row) -> str:
-    """Return the one label of a row.
-
-    Raises:
-        InputError: None, or one that is malformed; with file and line.
-    """
+def _one_label(row: Row) -> str:
     value = row.values.get("label")
     name = "" if value is None else _name_in(row, value)
     if not name:

@@ -294,7 +294,7 @@ class MultipleChoice:
         """Return the likeliest `choice` of each row, and the probabilities of all as `scores`."""
         groups = rows_of(examples)
         table = table_of_groups(torch.stack(list(outputs)).double(), groups).softmax(-1)
-        lengths = lengths_of(examples, groups)
+        lengths = lengths_of(examples)
         return [
             {"choice": int(row.argmax()), "scores": row[:size].tolist()} | length
             for row, size, length in zip(table, groups, lengths, strict=True)
