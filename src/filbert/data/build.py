@@ -148,10 +148,6 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
     """Return the manifest of the finished corpus, or the plan with its finished shards.
 
     Deletes what a kill left behind, and another corpus if it may be overwritten.
-
-    Raises:
-        ConfigError: The folder holds other files, or another corpus.
-        FormatError: A finished shard has changed.
     """
     is_complete = (folder / MANIFEST).is_file()
     shards: list[dict[str, Any]] = []

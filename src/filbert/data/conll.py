@@ -63,14 +63,8 @@ def read_conll(
 ) -> Iterator[Row]:
     """Return a row per sentence: `tokens`, `tags` and `lines`, the line of every word.
 
-    `Row.line` is the first of them.
-
-    Args:
-        labelled: If not, one column is enough and no `tags` are read.
-        on_error: Receives each bad sentence instead of it being raised.
-
-    Raises:
-        InputError: No such file, no sentence in it, or a bad one without `on_error`.
+    `Row.line` is the first of them. If not `labelled`, one column is enough and no `tags` are read.
+    `on_error` and errors are those of `read_rows`.
     """
     require_file(path, once=not labelled)
     empty = f"{name_of(path)}: no sentence; the file is empty."
@@ -182,11 +176,7 @@ def _is_mark(character: str) -> bool:
 
 
 def sentence_of(row: Row) -> Sentence:
-    """Return the words of a row: its `tokens` exactly as they are, else those of its `text`.
-
-    Raises:
-        InputError: It has neither, or they are no texts.
-    """
+    """Return a row's `tokens` as they are, else the words of its `text`, or raise an InputError."""
     tokens = row.values.get("tokens")
     if tokens is None:
         text = row.values.get("text")
@@ -306,10 +296,7 @@ def read_sentences(
         path: "-" is standard input: JSON Lines, or one text a line.
         names: The user's names for the four columns.
         labelled: Whether tags or spans must be there; if not, they are not read.
-        on_error: As for `read_rows`.
-
-    Raises:
-        InputError: No such file, no such columns, no rows, or a bad row without `on_error`.
+        on_error: As for `read_rows`, which raises the same errors.
     """
     if is_conll(path, labelled=labelled):
         return read_conll(path, labelled=labelled, on_error=on_error)

@@ -89,8 +89,8 @@ def pairs(
     lines = np.diff(sentences.firsts)
     if kind == "streams" and (lines != 2).any():
         raise InputError(
-            f"Document {np.argmax(lines != 2) + 1} of the corpus does not have two lines with tokens, which "
-            "pair streams needs: build the corpus with --text-pair-column, or from text with two "
+            f"Document {np.argmax(lines != 2) + 1} of the corpus does not have two lines with "
+            "tokens, which pair streams needs: build the corpus with --text-pair-column, or from text with two "
             "lines a document and --sentences lines."
         )
     keys = keys_of(seed, version, np.arange(len(lines), dtype=np.uint64), use=PLANS)
@@ -182,8 +182,7 @@ _COUNTED = 2**24
 class Instances:
     """All rows of a corpus for one objective, by version and row number.
 
-    Raises:
-        ConfigError: Impossible options, or a vocabulary without mask or separator.
+    Impossible options and a vocabulary without mask or separator are a ConfigError.
     """
 
     def __init__(
@@ -317,9 +316,6 @@ class PretrainLoader:
     Args:
         batch_size: Rows per optimizer step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be changed between steps.
-
-    Raises:
-        ConfigError: Impossible options.
     """
 
     def __init__(
@@ -402,8 +398,7 @@ def fixed_examples(
 ) -> list[Example]:
     """Return held-out examples with the masks of the first epoch, the same in every call.
 
-    Args:
-        limit: Largest number of examples, spread evenly over the corpus; None for all.
+    They are at most `limit`, spread evenly over the corpus.
     """
     instances = Instances(corpus, tokenizer, options, 0)
     count = instances.num_rows

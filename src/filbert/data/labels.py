@@ -246,10 +246,7 @@ class Merge:
 
         Args:
             keep: Those of the columns that the rows keep.
-            on_error: Receives each bad row instead of it being raised.
-
-        Raises:
-            InputError: A value is neither 0 nor 1; with file, line and column.
+            on_error: Receives each row with a value that is neither 0 nor 1.
         """
         dropped = frozenset(self.columns) - frozenset(keep)
 

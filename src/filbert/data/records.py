@@ -121,11 +121,7 @@ def _after_first(first: Row | None, rows: Iterator[Row]) -> Iterator[Row]:
 def column_names(
     path: str | Path, separator: str | None = None, encoding: str | None = None
 ) -> list[str]:
-    """Return the file's own column names; for JSON Lines the keys of the first row.
-
-    Raises:
-        InputError: No such file, an empty one, or a first row that cannot be read.
-    """
+    """Return the file's own column names, of JSON Lines the first row's, or raise an InputError."""
     kind = _format_of(path)
     require_file(path, once=kind == "text")
     if kind == "text":
@@ -448,11 +444,7 @@ def _object_rows(
 
 
 def open_parquet(path: str | Path) -> Any:
-    """Return the opened file, a `pyarrow.parquet.ParquetFile`.
-
-    Raises:
-        InputError: No such file, another format, or a repeated column.
-    """
+    """Return the opened `pyarrow.parquet.ParquetFile`, or raise an InputError."""
     import pyarrow
     from pyarrow import parquet
 

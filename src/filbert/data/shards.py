@@ -107,11 +107,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
-        """Open a folder; sizes are checked, contents are not.
-
-        Raises:
-            FormatError: There is no corpus, or it is unfinished or damaged.
-        """
+        """Open a folder, or raise a FormatError; sizes are checked, contents are not."""
         folder = Path(folder)
         manifest = read_manifest(folder)
         try:
@@ -182,11 +178,7 @@ class Corpus:
 
 @unreadable_as(FormatError)
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of a corpus folder's manifest.json.
-
-    Raises:
-        FormatError: It does not exist, is damaged, or has another version.
-    """
+    """Return the content of a corpus folder's manifest.json, or raise a FormatError."""
     path = folder / MANIFEST
     if not path.is_file():
         if (folder / PROGRESS).is_file():
@@ -224,11 +216,7 @@ def join_pieces(pieces: Sequence[Shard]) -> Shard:
 
 
 def write_shard(folder: Path, shard: Shard) -> dict[str, Any]:
-    """Write the files of a shard into a new folder and flush them to disk.
-
-    Returns:
-        Its entry of the manifest: counts, and size and SHA-256 of each file.
-    """
+    """Write and flush the files of a shard into a new folder; return its entry of the manifest."""
     folder.mkdir(parents=True)
     files = {}
     for name, array in zip(SHARD_FILES, shard, strict=True):

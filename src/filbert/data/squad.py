@@ -59,10 +59,7 @@ def read_questions(
 
     Args:
         labelled: Whether `answers` must be there. If not, they are kept if they are there.
-        on_error: Receives each bad question instead of it being raised.
-
-    Raises:
-        InputError: A question or the file is wrong; with file, line and question id.
+        on_error: As for `read_rows`, which raises the same errors; here with the question's id.
     """
     if _is_squad(path):
         read = partial(_checked_rows, _squad_questions(path), str(path), labelled)
@@ -74,11 +71,7 @@ def read_questions(
 
 
 def question_row(item: Any, index: int) -> Row:
-    """Return the row of a mapping with `question` and `context`, or of a (question, context) pair.
-
-    Raises:
-        InputError: It is neither; with its index.
-    """
+    """Return the row of a (question, context) pair or such a mapping, or raise an InputError."""
     if isinstance(item, list | tuple) and len(item) == 2:
         item = {"question": item[0], "context": item[1]}
     if not isinstance(item, Mapping):
@@ -122,10 +115,7 @@ def read_predictions(path: str | Path) -> dict[str, str] | None:
 def read_no_answer_scores(path: str | Path) -> dict[str, float]:
     """Return SQuAD's other file, {id: number}: how sure the model is that there is no answer.
 
-    The official script's --na-prob-file, and null_odds.json.
-
-    Raises:
-        InputError: The file is not one.
+    That is the official script's --na-prob-file, or null_odds.json; others are an InputError.
     """
     table = _object_in(path)
     if table is None or not all(
@@ -316,10 +306,8 @@ def cut_up(
 ) -> Iterator[tuple[Row, list[Encoding], list[Window]]]:
     """Yield every row with its windows, as token ids and as places in the context.
 
-    The lengths are keywords of `Tokenizer.windows`.
-
-    Raises:
-        InputError: A question is too long to add its context; with file, line and id.
+    The lengths are keywords of `Tokenizer.windows`. A question that is too long to add its context
+    is an InputError with file, line and id.
     """
     last: Question | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):

@@ -62,11 +62,7 @@ def suffix_of(path: str | Path) -> str:
 
 
 def require_file(path: str | Path, *, once: bool = False) -> None:
-    """Check that a file exists and can be read; a pipe is only accepted if it is read `once`.
-
-    Raises:
-        InputError: A missing or unreadable file, a folder, or a pipe.
-    """
+    """Raise an InputError unless a file exists and can be read; a pipe only if read `once`."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -221,11 +217,7 @@ def refuse_binary(path: str | Path, start: str) -> None:
 
 
 def read_text(path: str | Path) -> str:
-    """Return a whole UTF-8 file, decompressed.
-
-    Raises:
-        InputError: It cannot be read, or is not UTF-8; with the line.
-    """
+    """Return a whole UTF-8 file, decompressed, or raise an InputError, with the line."""
     with open_text(path) as file:
         text = file.read().removeprefix(BOM)
     refuse_binary(path, text[:8])

@@ -245,11 +245,7 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
 
 
 def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a prediction with `tags` (of any scheme), or else with `entities` (`Span`s).
-
-    Raises:
-        InputError: It has neither, or malformed ones.
-    """
+    """Return a prediction's `tags` of any scheme or its `entities`, or raise an InputError."""
     tags, entities = prediction.get("tags"), prediction.get("entities")
     if isinstance(tags, list):
         return {"tags": _checked_tags(tags, lambda index: f"{where}, word {index + 1}")}

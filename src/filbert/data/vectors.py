@@ -35,12 +35,7 @@ def check_kind(out: Path, pooling: str | None) -> None:
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The format of a file of vectors.
-
-    Attributes:
-        kind: One of KINDS.
-        per_token: Whether a row is a matrix, one vector a token, rather than a vector.
-    """
+    """The format of a file, one of KINDS; `per_token`: a row is a matrix with a vector a token."""
 
     kind: str
     width: int
@@ -65,11 +60,7 @@ class VectorFile:
         return self._arrow_piece(vectors, first)
 
     def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
-        """Return the finished file: `path` itself, or one next to it.
-
-        Args:
-            sizes: Bytes of each chunk.
-        """
+        """Return the finished file, `path` itself or one next to it; `sizes`: bytes of chunks."""
         if self.kind == ".npy":
             with path.open("r+b") as file:
                 file.write(_npy_header(num_rows, self.width))

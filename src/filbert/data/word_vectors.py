@@ -24,11 +24,7 @@ LARGEST_DIM = 4096
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words and their vectors.
-
-    Attributes:
-        table: float32 (n, d), a row a word.
-    """
+    """Words and their vectors: `table` is float32 (n, d)."""
 
     words: list[str]
     table: np.ndarray
@@ -83,11 +79,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
 
 
 def vector_dimension(path: str | Path) -> int:
-    """Return how many numbers a word has in such a file, by its first lines.
-
-    Raises:
-        InputError: No such file, or one that is not such text.
-    """
+    """Return how many numbers a word has by the first lines, or raise an InputError."""
     require_file(path)
     with closing(Lines(path)) as lines:
         return _dimension(lines, list(islice(lines, _FIRST)))[0]

@@ -79,11 +79,7 @@ def split_at_spaces(line: str) -> tuple[str, list[str]]:
 
 
 class WordCounter:
-    """Counts words as one kind of vocabulary splits them.
-
-    Args:
-        spaced: Whether a word's leading space belongs to it, as in byte-level BPE.
-    """
+    """Counts words as one kind of vocabulary splits them, `spaced` ones with their space."""
 
     def __init__(self, normalizer: Any, pre_tokenizer: Any, *, spaced: bool) -> None:
         self._normalizer = normalizer
@@ -184,11 +180,7 @@ def count_words(
     One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Args:
-        documents, options, progress: As for `learn`.
         held_out: The only document to withhold, if no draw was low enough in an earlier reading.
-
-    Raises:
-        InputError: There is no text.
     """
     counter, share = new_counter(options.kind, cased=options.cased), Share()
     lowest = (2.0, 0)

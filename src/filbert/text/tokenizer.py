@@ -273,11 +273,7 @@ class Tokenizer:
     def load(
         cls, folder: str | Path, *, as_google: bool = False, convention: Convention | None = None
     ) -> Tokenizer:
-        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and defaults.
-
-        Raises:
-            FormatError: No known layout, or a file that is damaged or cannot be read.
-        """
+        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and errors."""
         return cls(read_vocabulary(Path(folder), as_google=as_google, convention=convention))
 
     def add_no_specials(self, filler: int) -> None:
