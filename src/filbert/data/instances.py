@@ -90,8 +90,8 @@ def pairs(
     if kind == "streams" and (lines != 2).any():
         raise InputError(
             f"Document {np.argmax(lines != 2) + 1} of the corpus does not have two lines with "
-            "tokens, which pair streams needs: build the corpus with --text-pair-column, or from text "
-            "with two lines a document and --sentences lines."
+            "tokens, which pair streams needs: build the corpus with --text-pair-column, or from "
+            "text with two lines a document and --sentences lines."
         )
     keys = keys_of(seed, version, np.arange(len(lines), dtype=np.uint64), use=PLANS)
     rng, plan, offsets = random.Random(), array("q"), sentences.borders.data
