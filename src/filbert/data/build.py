@@ -50,13 +50,10 @@ _MOST_WORKERS = 4
 
 
 class Built(NamedTuple):
-    """The result of a build.
+    """The result of a build: manifest.json, and what this call did.
 
-    Attributes:
-        manifest: Content of manifest.json.
-        num_bytes: Bytes of text that were tokenised; after a kill less than all of it.
-        seconds: Time of the build, reading included.
-        kept_shards: Number of shards that were finished before.
+    After a kill `num_bytes`, of the text that was tokenised, are less than all of it; `kept_shards`
+    were finished before. `seconds` include reading.
     """
 
     manifest: dict[str, Any]

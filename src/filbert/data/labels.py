@@ -53,14 +53,11 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> list[str]:
-    """Return the label names of a row: exactly one, or any number when multi-label.
+    """Return the labels of a row, exactly one unless multi-label, or raise an InputError.
 
     Args:
         columns: 0/1 columns that replace `label` or `labels`.
         multilabel: Whether to read `labels`.
-
-    Raises:
-        InputError: No label, or one that is malformed; with file and line.
     """
     if columns:
         return [name for name in columns if _is_set(row, name)]
@@ -169,9 +166,7 @@ def loss_weights(
     """Return the weight of every label in the loss.
 
     Args:
-        labels: C names.
         counts: Training rows that have each label, (C,).
-        num_rows: Training rows.
         multilabel: Whether the weights are those of having the label against not having it.
 
     Raises:

@@ -145,9 +145,7 @@ def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
 
     Args:
         repair: Whether to read IOB1 and IOBES, and to repair what breaks BIO; see `to_bio`.
-
-    Raises:
-        InputError: There are none, not as many as words, malformed ones, or ones that break BIO.
+            Otherwise that is an InputError, as are malformed tags and another number than words.
     """
     if row.values.get("tokens") is None:
         return span_tags(sentence, spans_in(row.values.get("spans"), row.where, sentence.text))[0]

@@ -288,21 +288,15 @@ class Tokenizer:
         return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
-        """Check that a model has a row for every id and token type of this tokenizer.
+        """Return warnings about a model; one without a row for an id or type is a FormatError.
 
-        For a model with less than two token types, all types become 0, as in Hugging Face's
-        library, whose tokenizers for such models write no types.
+        So is a vocabulary that has no token for an empty text. For a model with less than two token
+        types, all types become 0, as in Hugging Face's library, whose tokenizers for such models
+        write no types.
 
         Args:
             vocab_size: Rows of the model's word table.
             type_vocab_size: Rows of its token type table; 0 for none.
-
-        Returns:
-            Warnings.
-
-        Raises:
-            FormatError: An id or a token type without row, or a vocabulary that has no token for
-                an empty text.
         """
         specials = chain.from_iterable((*self._single.specials, *self._pair.specials))
         largest = max([self.vocab_size - 1, *specials])
@@ -361,11 +355,8 @@ class Tokenizer:
     def encode_ids(self, ids: Sequence[int], *, max_length: int | None = None) -> Encoding:
         """Return token ids between the special tokens, truncated to `max_length` tokens.
 
-        Ids that already begin and end with these special tokens get no others.
-
-        Raises:
-            ConfigError: `max_length` is too small for the special tokens.
-            InputError: An id that is not in the vocabulary, or no id.
+        Ids that already begin and end with these special tokens get no others. No id at all, and
+        one that is not in the vocabulary, is an InputError.
         """
         self._check_max_length([""], max_length)
         self.tokens(ids)
