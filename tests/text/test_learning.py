@@ -17,10 +17,10 @@ from filbert.text import learning
 from filbert.text.learning import (
     KINDS,
     LearnOptions,
+    WordCounter,
     learn,
     learn_merges,
     memory_needed,
-    new_counter,
 )
 from filbert.text.unigram import _candidates, _expected, learn_pieces
 
@@ -52,7 +52,7 @@ def learnt(documents: list[list[str]], kind: str = "wordpiece", size: int = 400,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cased", [False, True])
 def test_words_are_counted_as_the_finished_tokenizer_splits_whole_lines(kind, cased):
-    counter = new_counter(kind, cased=cased)
+    counter = WordCounter(kind, cased=cased)
     counter.add(LINES)
     counter.settle()
     backend = learnt(corpus(300), kind, cased=cased).tokenizer.backend
@@ -109,7 +109,7 @@ def test_counts_of_neighbours_stay_right_through_hundreds_of_merges():
 
 def test_expected_uses_are_those_over_all_segmentations():
     counts = {"abab": 3, "aba": 2, "b": 4, "bbab": 2}
-    pieces, lattice = _candidates(counts, ["a", "b"], 100, 2)
+    pieces, lattice, _ = _candidates(counts, ["a", "b"], 100, 2)
     chance = np.linspace(0.1, 0.9, len(pieces.texts))
     known = dict(zip(pieces.texts, chance, strict=True))
 

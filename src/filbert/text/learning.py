@@ -79,12 +79,22 @@ def split_at_spaces(line: str) -> tuple[str, list[str]]:
 
 
 class WordCounter:
-    """Counts words as one kind of vocabulary splits them, `spaced` ones with their space."""
+    """Counts words as one kind of vocabulary splits them."""
 
-    def __init__(self, normalizer: Any, pre_tokenizer: Any, *, spaced: bool) -> None:
-        self._normalizer = normalizer
-        self._pre_tokenizer = pre_tokenizer
-        self._space = " " if spaced else ""
+    def __init__(self, kind: str, *, cased: bool) -> None:
+        self._normalizer: Any = None
+        self._pre_tokenizer: Any = pre_tokenizers.WhitespaceSplit()
+        # The leading space of a word belongs to it in byte-level BPE.
+        self._space = " " if kind == "bytebpe" else ""
+        if kind == "wordpiece":
+            self._normalizer = normalizers.BertNormalizer(lowercase=not cased)
+            self._pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        elif kind == "bytebpe":
+            self._pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        elif kind == "unigram":
+            model = SentencePieceModel((("<unk>", 0.0),), 0, b"")
+            empty = build_unigram(model, lowercase=not cased, keep_accents=cased)
+            self._normalizer, self._pre_tokenizer = empty.normalizer, empty.pre_tokenizer
         self._firsts: Counter[str] = Counter()
         self._others: Counter[str] = Counter()
         self._characters = 0
@@ -182,7 +192,7 @@ def count_words(
     Args:
         held_out: The only document to withhold, if no draw was low enough in an earlier reading.
     """
-    counter, share = new_counter(options.kind, cased=options.cased), Share()
+    counter, share = WordCounter(options.kind, cased=options.cased), Share()
     lowest = (2.0, 0)
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
@@ -499,24 +509,6 @@ def learn(
         "fingerprint": tokenizer.fingerprint,
     }
     return Learned(tokenizer, report)
-
-
-def new_counter(kind: str, *, cased: bool) -> WordCounter:
-    """Return a counter of words as a vocabulary of this kind splits them."""
-    if kind == "wordpiece":
-        return WordCounter(
-            normalizers.BertNormalizer(lowercase=not cased),
-            pre_tokenizers.BertPreTokenizer(),
-            spaced=False,
-        )
-    if kind == "bytebpe":
-        return WordCounter(None, pre_tokenizers.ByteLevel(add_prefix_space=False), spaced=True)
-    if kind == "symbols":
-        return WordCounter(None, pre_tokenizers.WhitespaceSplit(), spaced=False)
-    empty = build_unigram(
-        SentencePieceModel((("<unk>", 0.0),), 0, b""), lowercase=not cased, keep_accents=cased
-    )
-    return WordCounter(empty.normalizer, empty.pre_tokenizer, spaced=False)
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
