@@ -9,16 +9,9 @@ def test_the_figures_are_those_counted_by_hand(tiny):
     text = held_out_text([["the film played", "The  plays,"], ["xyz the runs"]])
     fit = measure_fit(tiny, text)
     # the | film | play ##ed | the | play ##s , | [UNK] | the | run ##s, and an empty "word".
-    longest = [(one["word"], one["num_pieces"], one["count"]) for one in fit.pop("longest")]
-    assert longest == [
-        ("plays,", 3, 1),
-        ("played", 2, 1),
-        ("runs", 2, 1),
-        ("the", 1, 2),
-        ("The", 1, 1),
-        ("film", 1, 1),
-        ("xyz", 1, 1),
-    ]
+    longest = [("plays,", 3, 1), ("played", 2, 1), ("runs", 2, 1), ("the", 1, 2), ("The", 1, 1)]
+    longest += [("film", 1, 1), ("xyz", 1, 1)]
+    assert [tuple(word.values()) for word in fit.pop("longest")] == longest
     assert fit == {
         "num_words": 8,
         "num_tokens": 12,
