@@ -207,7 +207,6 @@ class SentenceWindow(NamedTuple):
     """The part of a sentence that one example shows.
 
     Attributes:
-        sentence: all of it.
         words: the words that are predicted here, int64 (k,), ascending.
         rows: the first token of each, as its place in the example, int64 (k,).
         leaders: for every word of the sentence the one that is predicted for it, int64 (n,):

@@ -170,7 +170,6 @@ class _File:
     """What is counted in one file.
 
     Attributes:
-        name, path: Of the split.
         start, num_rows: Number of its first good row among those of all files, and of these rows.
         label_rows: The first row that has each label.
         widths: The numbers of sequences that rows have.

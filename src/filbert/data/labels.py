@@ -61,20 +61,18 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
     """
     if columns:
         return [name for name in columns if _is_set(row, name)]
-    return _labels_of_list(row) if multilabel else [_one_label(row)]
+    if multilabel:
+        return _labels_of_list(row)
+    value = row.values.get("label")
+    name = "" if value is None else _name_in(row, value)
+    if not name:
+        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    return [name]
 
 
 def has_list(row: Row) -> bool:
     """Return whether a row gives a list of labels and no single one."""
     return "labels" in row.values and "label" not in row.values
-
-
-def _one_label(row: Row) -> str:
-    value = row.values.get("label")
-    name = "" if value is None else _name_in(row, value)
-    if not name:
-        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-    return name
 
 
 def _labels_of_list(row: Row) -> list[str]:

@@ -280,7 +280,6 @@ class Masker:
     """The rules of masking for one vocabulary.
 
     Attributes:
-        mask_id: Id of the mask token.
         never: bool (V,), ids that are never masked: separators, padding, and in some styles the
             unknown token.
         continues: bool (V,), ids of pieces that continue a word.
