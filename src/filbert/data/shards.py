@@ -139,9 +139,7 @@ class Corpus:
             borders.append(shard.sentences[:-1].astype(np.int64) + self._token_base[index])
             firsts.append(shard.documents[:-1].astype(np.int64) + self._sentence_base[index])
         ends = self._token_base[-1:], self._sentence_base[-1:]
-        return Sentences(
-            np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]])
-        )
+        return Sentences(np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]]))
 
     def tokens(self, begin: int, end: int) -> np.ndarray:
         """Return the token ids at the global offsets [begin, end), a copy, int32.

@@ -231,10 +231,8 @@ def read_text(path: str | Path) -> str:
 def open_text(path: str | Path, encoding: str | None = None) -> Iterator[io.TextIOWrapper]:
     """Open a file as text: decompressed, newlines as they are, perhaps with a byte order mark.
 
-    A byte that is not of the encoding becomes U+DC00 plus its value, which no text contains.
-
-    Raises:
-        InputError: The file cannot be read, or is damaged.
+    A byte that is not of the encoding becomes U+DC00 plus its value, which no text contains. A file
+    that is damaged or cannot be read is an InputError.
     """
     try:
         with _opened(path) as file, _unpacked(file) as unpacked:
