@@ -69,7 +69,7 @@ GUESSED = "She opened the [MASK] and went out."
 
 
 def _masker() -> Masker:
-    return Masker.of(mini().tokenizer, ObjectiveOptions(mask_style="bert", mask_rate=0.15))
+    return Masker(mini().tokenizer, ObjectiveOptions(mask_style="bert", mask_rate=0.15))
 
 
 def masked_lm() -> Drawn:

@@ -464,7 +464,7 @@ def vocab(
     from filbert.data.documents import read_documents
     from filbert.data.records import file_digest
     from filbert.files import replace_folder, write_json
-    from filbert.text.learning import LearnOptions, learn, report_of
+    from filbert.text.learning import LearnOptions, learn
 
     options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
     folder, files = Path(out), _paths(corpus)
@@ -476,16 +476,13 @@ def vocab(
         if not overwrite:
             raise ConfigError(f"{folder} exists. Name another folder, or add --overwrite.")
     digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
-    learned = learn(
-        lambda: read_documents(files, text_column=text_column),
-        options,
-        progress=progress,
+    tokenizer, report = learn(
+        lambda: read_documents(files, text_column=text_column), options, progress=progress
     )
-    report: dict[str, Any] = report_of(learned, options)
     report["files"] = digests
     report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
     with replace_folder(folder, marker="vocabulary.json") as new:
-        learned.tokenizer.save(new)
+        tokenizer.save(new)
         write_json(new / "vocabulary.json", report)
     return report
 

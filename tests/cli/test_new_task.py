@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch.nn import functional as F
 
-from filbert.data.examples import lengths_of, rows_of
+from filbert.data.examples import lengths_of
 from filbert.errors import InputError
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import mean_of_groups
@@ -78,7 +78,7 @@ class Counts:
 
     def decode(self, outputs, examples):
         rates = row_outputs(outputs, examples).exp().squeeze(-1).tolist()
-        lengths = lengths_of(examples, rows_of(examples))
+        lengths = lengths_of(examples)
         return [{"value": r} | length for r, length in zip(rates, lengths, strict=True)]
 
     def calibrate(self, gold, outputs, examples):

@@ -31,7 +31,7 @@ def masker_of(tiny: Tokenizer, unit: str = "token", style: str = "bert", rate: f
     options = ObjectiveOptions(
         masking=unit, mask_style=style, mask_rate=rate, max_predictions=10**6
     )
-    return Masker.of(tiny, options)
+    return Masker(tiny, options)
 
 
 def random_rows(lengths: list[int], seed: int = 0) -> tuple[TokenRows, np.ndarray]:
@@ -152,7 +152,7 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):
-        Masker.of(Tokenizer.load(tmp_path), ObjectiveOptions())
+        Masker(Tokenizer.load(tmp_path), ObjectiveOptions())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.data.instances import Sentences, full_sentences, pairs, pairs_of_document
+from filbert.data.instances import full_sentences, pairs, pairs_of_document
+from filbert.data.shards import Sentences
 
 _path = Path(__file__).parents[1] / "reference" / "pretraining_procedures.py"
 _spec = importlib.util.spec_from_file_location("pretraining_procedures", _path)
@@ -95,7 +96,7 @@ def test_a_sentence_that_fits_into_a_row_is_not_cut(corpus, room):
 
 def test_pairs_depend_on_seed_version_and_document_only():
     corpus = [[5, 9, 4, 7, 6, 8] for _ in range(40)]
-    options = {"max_tokens": 30, "short_rate": 0.1, "swap": False}
+    options = {"max_tokens": 30, "short_rate": 0.1, "kind": "nsp"}
     first = pairs(sentences_of(corpus), seed=1, version=0, **options)
     assert np.array_equal(first, pairs(sentences_of(corpus), seed=1, version=0, **options))
     for other in ({"seed": 2, "version": 0}, {"seed": 1, "version": 1}):
@@ -104,7 +105,7 @@ def test_pairs_depend_on_seed_version_and_document_only():
     assert len(of_document) > 3, "equal documents are not cut alike"
 
 
-@pytest.mark.parametrize("swap", [False, True])
-def test_a_corpus_of_one_sentence_still_gives_a_pair(swap):
-    rows = pairs(sentences_of([[5]]), seed=0, version=0, max_tokens=30, short_rate=0.0, swap=swap)
+@pytest.mark.parametrize("kind", ["nsp", "sop"])
+def test_a_corpus_of_one_sentence_still_gives_a_pair(kind):
+    rows = pairs(sentences_of([[5]]), seed=0, version=0, max_tokens=30, short_rate=0.0, kind=kind)
     assert rows.tolist() == [[0, 5, 0, 5, 1]]

@@ -17,10 +17,10 @@ from filbert.text import learning
 from filbert.text.learning import (
     KINDS,
     LearnOptions,
+    WordCounter,
     learn,
     learn_merges,
     memory_needed,
-    new_counter,
 )
 from filbert.text.unigram import _candidates, _expected, learn_pieces
 
@@ -52,7 +52,7 @@ def learnt(documents: list[list[str]], kind: str = "wordpiece", size: int = 400,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cased", [False, True])
 def test_words_are_counted_as_the_finished_tokenizer_splits_whole_lines(kind, cased):
-    counter = new_counter(kind, cased=cased)
+    counter = WordCounter(kind, cased=cased)
     counter.add(LINES)
     counter.settle()
     backend = learnt(corpus(300), kind, cased=cased).tokenizer.backend
@@ -109,7 +109,7 @@ def test_counts_of_neighbours_stay_right_through_hundreds_of_merges():
 
 def test_expected_uses_are_those_over_all_segmentations():
     counts = {"abab": 3, "aba": 2, "b": 4, "bbab": 2}
-    pieces, lattice = _candidates(counts, ["a", "b"], 100, 2)
+    pieces, lattice, _ = _candidates(counts, ["a", "b"], 100, 2)
     chance = np.linspace(0.1, 0.9, len(pieces.texts))
     known = dict(zip(pieces.texts, chance, strict=True))
 
@@ -211,8 +211,8 @@ def test_beyond_the_memory_the_rarest_words_are_dropped(monkeypatch):
     monkeypatch.setattr(learning, "_WAITING", 100)
     monkeypatch.setattr(learning, "MAX_MEMORY", memory_needed("wordpiece", 1000, 9 * 1000))
     found = learnt([*frequent, *many_words(100), *frequent], size=100)
-    assert found.share.dropped_count >= 1
-    assert found.num_words <= 1000
+    assert found.report["corpus"]["dropped_count"] >= 1
+    assert found.report["corpus"]["different_words"] <= 1000
     # The frequent words were never dropped.
     counter, _ = learning.count_words(
         lambda: [*frequent, *many_words(100)],
@@ -235,7 +235,8 @@ learning.MAX_MEMORY = int(sys.argv[2])
 found = learn(documents, LearnOptions(kind=sys.argv[1], size=300))
 # Not getrusage: its peak includes the process that this one was forked from.
 status = Path("/proc/self/status").read_text()
-print(found.share.dropped_count, 1024 * int(status.split("VmHWM:")[1].split()[0]))
+dropped = found.report["corpus"]["dropped_count"]
+print(dropped, 1024 * int(status.split("VmHWM:")[1].split()[0]))
 """
 
 
@@ -255,24 +256,26 @@ def test_the_whole_process_stays_within_the_memory_that_was_allowed(kind):
 
 def test_one_document_in_a_hundred_is_kept_back_and_never_learnt_from():
     found = learnt(corpus(1000))
-    assert 3 <= len(found.share.held_out) <= 20
-    assert found.share.num_documents == 1000
-    assert found.fit.num_words == 24 * len(found.share.held_out)
+    counts = found.report["corpus"]
+    assert 3 <= counts["held_out_documents"] <= 20
+    assert counts["documents"] == 1000
+    assert found.report["fit"]["num_words"] == 24 * counts["held_out_documents"]
 
 
 def test_of_two_documents_one_is_kept_back_and_of_one_none():
     two = [["aa bb aa bb"] * 3, ["cc dd cc dd"] * 3]
-    found = learnt(two, size=40)
-    assert (len(found.share.held_out), found.share.num_documents) == (1, 2)
-    assert found.num_words == 2
-    assert found.fit.unknown_rate == 1.0
-    alone = learnt(two[:1], size=40)
-    assert alone.fit is None
+    found = learnt(two, size=40).report
+    counts = found["corpus"]
+    assert (counts["held_out_documents"], counts["documents"]) == (1, 2)
+    assert counts["different_words"] == 2
+    assert found["fit"]["unknown_rate"] == 1.0
+    assert learnt(two[:1], size=40).report["fit"] is None
 
 
 def test_rare_characters_get_no_entry():
     found = learnt([["aaa bbb ccc zq", "aaa bb"] * 2 + ["aaa bbb ccc x"]], size=30)
-    assert found.alphabet == 5 and found.left_out_characters == 1
+    counts = found.report["corpus"]
+    assert counts["alphabet"] == 5 and counts["rare_characters_left_out"] == 1
     assert found.tokenizer.id_of("x") is None and found.tokenizer.id_of("##b") is not None
 
 

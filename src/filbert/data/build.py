@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
@@ -49,13 +50,10 @@ _MOST_WORKERS = 4
 
 
 class Built(NamedTuple):
-    """The result of a build.
+    """The result of a build: manifest.json, and what this call did.
 
-    Attributes:
-        manifest: Content of manifest.json.
-        num_bytes: Bytes of text that were tokenised; after a kill less than all of it.
-        seconds: Time of the build, reading included.
-        kept_shards: Number of shards that were finished before.
+    After a kill `num_bytes`, of the text that was tokenised, are less than all of it; `kept_shards`
+    were finished before. `seconds` include reading.
     """
 
     manifest: dict[str, Any]
@@ -147,10 +145,6 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
     """Return the manifest of the finished corpus, or the plan with its finished shards.
 
     Deletes what a kill left behind, and another corpus if it may be overwritten.
-
-    Raises:
-        ConfigError: The folder holds other files, or another corpus.
-        FormatError: A finished shard has changed.
     """
     is_complete = (folder / MANIFEST).is_file()
     shards: list[dict[str, Any]] = []
@@ -285,45 +279,29 @@ class EncodedBlock(NamedTuple):
     unknown_tokens: int
 
 
-def _block_encoder(tokenizer: Path, *, by_rules: bool) -> Callable[[Block], EncodedBlock]:
-    """Return a function that turns documents into token ids.
-
-    Those without a token are left out and counted. Special tokens that are written in a text
-    ("[SEP]", "</s>") are encoded as ordinary text.
-
-    Args:
-        tokenizer: Folder of the tokenizer.
-        by_rules: Whether lines are split into sentences; otherwise, and of symbols always, a line
-            is a sentence.
-    """
-    loaded = Tokenizer.load(tokenizer)
-    loaded.backend.encode_special_tokens = True
-    unknown, dtype = loaded.unk_id, token_type(loaded.vocab_size)
-    by_rules = by_rules and loaded.kind != "symbols"
-
-    def encode(block: Block) -> EncodedBlock:
-        if by_rules:
-            documents = [[s for line in lines for s in split_sentences(line)] for lines in block]
-        else:
-            documents = [list(lines) for lines in block]
-        sentences = list(chain.from_iterable(documents))
-        ids = [encoding.ids for encoding in tokenised(loaded.backend, sentences)]
-        lengths = np.array([len(one) for one in ids], dtype=np.int64)
-        tokens = np.fromiter(chain.from_iterable(ids), dtype)
-        kept = lengths > 0
-        starts = np.cumsum([0, *(len(document) for document in documents)])
-        # Number of kept sentences before each document.
-        before = np.concatenate([[0], np.cumsum(kept)])[starts]
-        full = np.diff(before) > 0
-        shard = Shard(
-            tokens,
-            np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32),
-            np.concatenate([[0], before[1:][full]]).astype(np.int32),
-        )
-        num_unknown = 0 if unknown is None else int((tokens == unknown).sum())
-        return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), num_unknown)
-
-    return encode
+def _encode_block(tokenizer: Tokenizer, by_rules: bool, block: Block) -> EncodedBlock:
+    """Turn documents into token ids; those without a token are left out and counted."""
+    if by_rules:
+        documents = [[s for line in lines for s in split_sentences(line)] for lines in block]
+    else:
+        documents = [list(lines) for lines in block]
+    sentences = list(chain.from_iterable(documents))
+    ids = [encoding.ids for encoding in tokenised(tokenizer.backend, sentences)]
+    lengths = np.array([len(one) for one in ids], dtype=np.int64)
+    tokens = np.fromiter(chain.from_iterable(ids), token_type(tokenizer.vocab_size))
+    kept = lengths > 0
+    starts = np.cumsum([0, *(len(document) for document in documents)])
+    # Number of kept sentences before each document.
+    before = np.concatenate([[0], np.cumsum(kept)])[starts]
+    full = np.diff(before) > 0
+    shard = Shard(
+        tokens,
+        np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32),
+        np.concatenate([[0], before[1:][full]]).astype(np.int32),
+    )
+    unknown = tokenizer.unk_id
+    num_unknown = 0 if unknown is None else int((tokens == unknown).sum())
+    return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), num_unknown)
 
 
 def encode_blocks(
@@ -332,8 +310,16 @@ def encode_blocks(
     """Encode blocks in `workers` threads, in order.
 
     The tokenizers library, which takes three quarters of the time, runs without Python's lock.
+    Special tokens that are written in a text ("[SEP]", "</s>") are encoded as ordinary text.
+
+    Args:
+        tokenizer: Folder of the tokenizer.
+        by_rules: Whether lines are split into sentences; otherwise, and of symbols always, a line
+            is a sentence.
     """
-    encode = _block_encoder(tokenizer, by_rules=by_rules)
+    loaded = Tokenizer.load(tokenizer)
+    loaded.backend.encode_special_tokens = True
+    encode = partial(_encode_block, loaded, by_rules and loaded.kind != "symbols")
     pending: deque[Future[EncodedBlock]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for block in blocks:

@@ -86,9 +86,6 @@ class ColumnNames:
         """Return these names; where the user gave none, those of a recorded training run.
 
         The recorded names are left out unless the file has the recorded columns of the texts.
-
-        Args:
-            options: The recorded options by flat name.
         """
         given = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
         merged = replace(ColumnNames.recorded(options), **given)
@@ -111,11 +108,7 @@ class ColumnNames:
 
     @property
     def merge(self) -> Merge | None:
-        """The columns that are merged into one label, if any.
-
-        Raises:
-            ConfigError: Columns without a name, a name without columns, or either is malformed.
-        """
+        """The columns that are merged into one label, if any; a ConfigError for half of it."""
         if self.merge_labels is None and self.merge_as is None:
             return None
         if self.merge_labels is None or self.merge_as is None:
@@ -170,12 +163,9 @@ class ColumnNames:
         A required `label` comes from the columns of `merge_labels` where these are given.
 
         Args:
-            path: CSV, TSV, JSON Lines, Parquet or one text a line; "-" for standard input.
             required: Standard names that must be there.
             optional: Standard names that are read where they are there; required once the user
                 has named their column.
-            extra: The file's own names of further columns that must be there.
-            on_error: As for `read_rows`.
         """
         named = [name for name in optional if self.given(name) is not None]
         merge = self.merge if "label" in required else None

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +17,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, guarded, has_columns
-from filbert.data.streams import (
-    BadRowReporter,
-    Lines,
-    OnError,
-    name_of,
-    require_file,
-    suffix_of,
-)
+from filbert.data.streams import Lines, OnError, name_of, require_file, suffix_of
 from filbert.errors import InputError
 from filbert.text.tokenizer import UNSPACED, Encoding
 
@@ -69,22 +63,15 @@ def read_conll(
 ) -> Iterator[Row]:
     """Return a row per sentence: `tokens`, `tags` and `lines`, the line of every word.
 
-    `Row.line` is the first of them.
-
-    Args:
-        labelled: If not, one column is enough and no `tags` are read.
-        on_error: Receives each bad sentence instead of it being raised.
-
-    Raises:
-        InputError: No such file, no sentence in it, or a bad one without `on_error`.
+    `Row.line` is the first of them. If not `labelled`, one column is enough and no `tags` are read.
+    `on_error` and errors are those of `read_rows`.
     """
     require_file(path, once=not labelled)
-    report = BadRowReporter(on_error)
     empty = f"{name_of(path)}: no sentence; the file is empty."
-    return guarded(_sentences(path, labelled, report), report, empty)
+    return guarded(partial(_sentences, path, labelled), on_error, empty)
 
 
-def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
+def _sentences(path: str | Path, labelled: bool, report: OnError) -> Iterator[Row]:
     with closing(Lines(path)) as lines:
         words: list[list[str]] = []  # the columns of each word
         numbers: list[int] = []
@@ -189,11 +176,7 @@ def _is_mark(character: str) -> bool:
 
 
 def sentence_of(row: Row) -> Sentence:
-    """Return the words of a row: its `tokens` exactly as they are, else those of its `text`.
-
-    Raises:
-        InputError: It has neither, or they are no texts.
-    """
+    """Return a row's `tokens` as they are, else the words of its `text`, or raise an InputError."""
     tokens = row.values.get("tokens")
     if tokens is None:
         text = row.values.get("text")
@@ -224,7 +207,6 @@ class SentenceWindow(NamedTuple):
     """The part of a sentence that one example shows.
 
     Attributes:
-        sentence: all of it.
         words: the words that are predicted here, int64 (k,), ascending.
         rows: the first token of each, as its place in the example, int64 (k,).
         leaders: for every word of the sentence the one that is predicted for it, int64 (n,):
@@ -313,10 +295,7 @@ def read_sentences(
         path: "-" is standard input: JSON Lines, or one text a line.
         names: The user's names for the four columns.
         labelled: Whether tags or spans must be there; if not, they are not read.
-        on_error: As for `read_rows`.
-
-    Raises:
-        InputError: No such file, no such columns, no rows, or a bad row without `on_error`.
+        on_error: As for `read_rows`, which raises the same errors.
     """
     if is_conll(path, labelled=labelled):
         return read_conll(path, labelled=labelled, on_error=on_error)

@@ -11,13 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from filbert.data.records import has_columns, read_rows
-from filbert.data.streams import (
-    MAX_FIELD,
-    BadRowReporter,
-    Lines,
-    name_of,
-    require_file,
-)
+from filbert.data.streams import MAX_FIELD, Lines, name_of, raised, require_file
 from filbert.errors import InputError
 
 # Characters. A longer plain-text document is split before the line that would exceed it, because
@@ -65,12 +59,11 @@ def read_documents(
 def _plain(path: str | Path) -> Iterator[Document]:
     if str(path) != "-":
         require_file(path, once=True)
-    report = BadRowReporter(None)
     pending: list[str] = []
     size = 0
     with closing(Lines(path)) as lines:
         for number, line in chain(enumerate(lines, 1), [(0, "")]):
-            lines.report_bad(number, number, report)
+            lines.report_bad(number, number, raised)
             text = line.strip()
             if pending and (not text or size + len(text) > MAX_DOCUMENT):
                 yield tuple(pending)

@@ -53,18 +53,13 @@ def rows_of(examples: Sequence[Example]) -> tuple[int, ...]:
     return tuple(len(list(group)) for _, group in groupby(examples, lambda e: e.row))
 
 
-def lengths_of(examples: Sequence[Example], sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return for each row whether it was truncated, and its tokens before that.
-
-    Args:
-        examples: Of R rows.
-    """
-    lengths, start = [], 0
-    for size in sizes:
-        row = examples[start : start + size]
+def lengths_of(examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """Return for each row whether it was truncated, and its tokens before that."""
+    lengths = []
+    for _, group in groupby(examples, lambda e: e.row):
+        row = list(group)
         whole = row[0].row_tokens or max(example.num_tokens for example in row)
         lengths.append({"truncated": any(e.truncated for e in row), "num_tokens": whole})
-        start += size
     return lengths
 
 

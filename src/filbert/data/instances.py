@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
 from filbert.data.loader import Loader, deal
 from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
-from filbert.data.shards import Corpus
+from filbert.data.shards import Corpus, Sentences
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -28,23 +28,6 @@ from filbert.text.tokenizer import Tokenizer
 _DOCUMENT_DRAWS = 10
 
 _NO_LABEL = -1
-
-
-class Sentences(NamedTuple):
-    """Where every sentence and document of a corpus begins: 8 bytes for each; see `Corpus.marks`.
-
-    Attributes:
-        borders: int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]).
-        firsts: int64 (documents + 1,): number of each document's first sentence.
-    """
-
-    borders: np.ndarray
-    firsts: np.ndarray
-
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-        return len(self.firsts) - 1
 
 
 # Plans: int64 (R, 5), the tokens [begin, end) of two segments and the label of the pair
@@ -59,7 +42,7 @@ def full_sentences(sentences: Sentences, max_tokens: int) -> np.ndarray:
 
     Source: Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
     """
-    document = np.repeat(np.arange(sentences.num_documents), np.diff(sentences.firsts))
+    document = np.repeat(np.arange(len(sentences.firsts) - 1), np.diff(sentences.firsts))
     # Offsets with one more place for each document border before them.
     begins = (sentences.borders[:-1] + document).data
     ends = (sentences.borders[1:] + document).data
@@ -89,49 +72,39 @@ def full_sentences(sentences: Sentences, max_tokens: int) -> np.ndarray:
 
 
 def pairs(
-    sentences: Sentences, *, seed: int, version: int, max_tokens: int, short_rate: float, swap: bool
+    sentences: Sentences, *, kind: str, seed: int, version: int, max_tokens: int, short_rate: float
 ) -> np.ndarray:
-    """Return sentence pairs of all documents, in order.
+    """Return sentence pairs of all documents, in order; for streams, the two lines of each.
 
     Args:
+        kind: nsp (label 1: a random next sentence), sop (label 1: swapped) or streams (no label).
+            Source of streams: Sun et al. 2019 (VideoBERT), section 3.2.
         version: Of the data: the epoch, or the epoch modulo the number of duplicates.
         max_tokens: Of both segments together.
         short_rate: Probability that a document is split into shorter rows.
-        swap: Sentence order (label 1: swapped) instead of next sentence (label 1: random).
-    """
-    documents = np.arange(sentences.num_documents, dtype=np.uint64)
-    rng = random.Random()
-    plan = array("q")
-    for document, key in enumerate(keys_of(seed, version, documents, use=PLANS).tolist()):
-        rng.seed(key)
-        plan.extend(
-            pairs_of_document(
-                sentences, document, rng, max_tokens=max_tokens, short_rate=short_rate, swap=swap
-            )
-        )
-    return _as_plan(plan)
-
-
-def streams(sentences: Sentences, *, seed: int, version: int, max_tokens: int) -> np.ndarray:
-    """Return a pair for each document, in order: its two lines; arguments as for `pairs`.
-
-    Source: Sun et al. 2019 (VideoBERT), section 3.2: the streams are joined by a separator.
 
     Raises:
-        InputError: A document has fewer or more lines.
+        InputError: A document has fewer or more than two lines, for streams.
     """
-    for document in np.flatnonzero(np.diff(sentences.firsts) != 2)[:1].tolist():
+    lines = np.diff(sentences.firsts)
+    if kind == "streams" and (lines != 2).any():
         raise InputError(
-            f"Document {document + 1} of the corpus does not have two lines with tokens, which "
-            "pair streams needs: build the corpus with --text-pair-column, or from text with two "
-            "lines a document and --sentences lines."
+            f"Document {np.argmax(lines != 2) + 1} of the corpus does not have two lines with "
+            "tokens, which pair streams needs: build the corpus with --text-pair-column, or from "
+            "text with two lines a document and --sentences lines."
         )
-    keys = keys_of(seed, version, np.arange(sentences.num_documents, dtype=np.uint64), use=PLANS)
-    rng, plan, borders = random.Random(), array("q"), sentences.borders.tolist()
+    keys = keys_of(seed, version, np.arange(len(lines), dtype=np.uint64), use=PLANS)
+    rng, plan, offsets = random.Random(), array("q"), sentences.borders.data
+    draw: dict[str, Any] = {"short_rate": short_rate, "swap": kind == "sop"}
     for document, key in enumerate(keys.tolist()):
         rng.seed(key)
-        first, middle, last = borders[2 * document : 2 * document + 3]
-        plan.extend((*_truncated([first, middle], [middle, last], max_tokens, rng), _NO_LABEL))
+        if kind == "streams":
+            first, middle, last = offsets[2 * document : 2 * document + 3]
+            plan.extend((*_truncated([first, middle], [middle, last], max_tokens, rng), _NO_LABEL))
+        else:
+            plan.extend(
+                pairs_of_document(sentences, document, rng, max_tokens=max_tokens, **draw)
+            )
     return _as_plan(plan)
 
 
@@ -209,8 +182,7 @@ _COUNTED = 2**24
 class Instances:
     """All rows of a corpus for one objective, by version and row number.
 
-    Raises:
-        ConfigError: Impossible options, or a vocabulary without mask or separator.
+    Impossible options and a vocabulary without mask or separator are a ConfigError.
     """
 
     def __init__(
@@ -224,9 +196,9 @@ class Instances:
             raise ConfigError("The vocabulary has no token to begin or end a row with.")
         self.separator = tokenizer.sep_id
         self.frame = tokenizer.template(pair=options.pair != "none")
-        self.sentences = Sentences(*corpus.marks())
+        self.sentences = corpus.marks()
         weights = self._weights(tokenizer.vocab_size) if options.mask_rarity else None
-        self.masker = Masker.of(tokenizer, options, weights)
+        self.masker = Masker(tokenizer, options, weights)
         self._document_starts = self.sentences.borders[self.sentences.firsts]
         self.plan = lru_cache(maxsize=2)(self._plan)
         self.order = lru_cache(maxsize=2)(self._order)
@@ -249,14 +221,13 @@ class Instances:
         max_tokens = self.options.max_length - self.frame.size
         if self.options.pair == "none":
             return self.plan(0) if version else full_sentences(self.sentences, max_tokens)
-        draw = {"seed": self.seed, "version": version, "max_tokens": max_tokens}
-        if self.options.pair == "streams":
-            return streams(self.sentences, **draw)
         return pairs(
             self.sentences,
-            **draw,
+            kind=self.options.pair,
+            seed=self.seed,
+            version=version,
+            max_tokens=max_tokens,
             short_rate=self.options.short_rate,
-            swap=self.options.pair == "sop",
         )
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -345,9 +316,6 @@ class PretrainLoader:
     Args:
         batch_size: Rows per optimizer step, over all ranks.
         max_tokens: Tokens per micro-batch on one rank; may be changed between steps.
-
-    Raises:
-        ConfigError: Impossible options.
     """
 
     def __init__(
@@ -430,8 +398,7 @@ def fixed_examples(
 ) -> list[Example]:
     """Return held-out examples with the masks of the first epoch, the same in every call.
 
-    Args:
-        limit: Largest number of examples, spread evenly over the corpus; None for all.
+    They are at most `limit`, spread evenly over the corpus.
     """
     instances = Instances(corpus, tokenizer, options, 0)
     count = instances.num_rows

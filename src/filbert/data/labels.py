@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.data.streams import BadRowReporter, OnError, check_each
+from filbert.data.streams import OnError, check_each
 from filbert.errors import ConfigError, InputError, printable
 
 MAX_LABEL = 200
@@ -53,36 +53,26 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> list[str]:
-    """Return the label names of a row: exactly one, or any number when multi-label.
+    """Return the labels of a row, exactly one unless multi-label, or raise an InputError.
 
     Args:
         columns: 0/1 columns that replace `label` or `labels`.
         multilabel: Whether to read `labels`.
-
-    Raises:
-        InputError: No label, or one that is malformed; with file and line.
     """
     if columns:
         return [name for name in columns if _is_set(row, name)]
-    return _labels_of_list(row) if multilabel else [label_in(row)]
+    if multilabel:
+        return _labels_of_list(row)
+    value = row.values.get("label")
+    name = "" if value is None else _name_in(row, value)
+    if not name:
+        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    return [name]
 
 
 def has_list(row: Row) -> bool:
     """Return whether a row gives a list of labels and no single one."""
     return "labels" in row.values and "label" not in row.values
-
-
-def label_in(row: Row) -> str:
-    """Return the one label of a row.
-
-    Raises:
-        InputError: None, or one that is malformed; with file and line.
-    """
-    value = row.values.get("label")
-    name = "" if value is None else _name_in(row, value)
-    if not name:
-        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-    return name
 
 
 def _labels_of_list(row: Row) -> list[str]:
@@ -174,9 +164,7 @@ def loss_weights(
     """Return the weight of every label in the loss.
 
     Args:
-        labels: C names.
         counts: Training rows that have each label, (C,).
-        num_rows: Training rows.
         multilabel: Whether the weights are those of having the label against not having it.
 
     Raises:
@@ -251,10 +239,7 @@ class Merge:
 
         Args:
             keep: Those of the columns that the rows keep.
-            on_error: Receives each bad row instead of it being raised.
-
-        Raises:
-            InputError: A value is neither 0 nor 1; with file, line and column.
+            on_error: Receives each row with a value that is neither 0 nor 1.
         """
         dropped = frozenset(self.columns) - frozenset(keep)
 
@@ -264,4 +249,4 @@ class Merge:
             kept = {name: value for name, value in row.values.items() if name not in dropped}
             return Row(kept | {"label": label}, row.path, row.line)
 
-        return check_each(rows, merged, BadRowReporter(on_error))
+        return check_each(rows, merged, on_error)

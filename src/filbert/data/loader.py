@@ -93,10 +93,7 @@ def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> lis
     """Return the rows of each micro-batch of one rank; the last ones may be empty.
 
     Every rank gets every world-th row, so with sorted lengths all ranks have nearly equal work.
-
-    Args:
-        sizes: Tokens of every row of the step.
-        max_tokens: Per micro-batch; a longer row is a micro-batch of its own.
+    `sizes` are the tokens of every row of the step.
     """
     plans = [_cut(range(r, len(sizes), world), sizes, max_tokens) for r in range(world)]
     count = max(len(plan) for plan in plans)

@@ -276,56 +276,44 @@ _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
 }
 
 
-@dataclass(frozen=True)
 class Masker:
-    """The rules of masking for one vocabulary, created by `of`.
+    """The rules of masking for one vocabulary.
 
     Attributes:
-        mask_id: Id of the mask token.
         never: bool (V,), ids that are never masked: separators, padding, and in some styles the
             unknown token.
         continues: bool (V,), ids of pieces that continue a word.
         drawn: int32, ids that random tokens are drawn from.
         weights: float64 (V,), relative probability of a token to be masked; None for equal ones.
+
+    Raises:
+        ConfigError: The vocabulary has no mask token.
     """
 
-    options: ObjectiveOptions
-    mask_id: int
-    never: np.ndarray
-    continues: np.ndarray
-    drawn: np.ndarray
-    weights: np.ndarray | None = None
-
-    @property
-    def style(self) -> Style:
-        """How many tokens are masked, and what replaces them."""
-        return STYLES[self.options.mask_style]
-
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, options: ObjectiveOptions, weights: np.ndarray | None = None
-    ) -> Masker:
-        """Create the rules for a tokenizer, or raise a ConfigError if it has no mask token."""
+    def __init__(
+        self, tokenizer: Tokenizer, options: ObjectiveOptions, weights: np.ndarray | None = None
+    ) -> None:
         if tokenizer.mask_id is None:
             raise ConfigError(
                 "The vocabulary has no mask token, so nothing can be masked. "
                 "Use a vocabulary made for masked language models."
             )
+        self.options, self.style = options, STYLES[options.mask_style]
+        self.mask_id, self.weights = tokenizer.mask_id, weights
         special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
         if weights is not None:
             # DistilBERT's collator counts it among the special tokens.
             special.append(tokenizer.unk_id)
-        never, exists, continues = np.zeros((3, tokenizer.vocab_size), dtype=bool)
-        never[[number for number in special if number is not None]] = True
+        self.never, exists, self.continues = np.zeros((3, tokenizer.vocab_size), dtype=bool)
+        self.never[[number for number in special if number is not None]] = True
         for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
             exists[number] = True
-            continues[number] = not _BEGINS_WORD[tokenizer.kind](piece)
-        if not STYLES[options.mask_style].whole_vocabulary:
-            exists &= ~never
+            self.continues[number] = not _BEGINS_WORD[tokenizer.kind](piece)
+        if not self.style.whole_vocabulary:
+            exists &= ~self.never
             if tokenizer.unk_id is not None:
                 exists[tokenizer.unk_id] = False
-        drawn = np.flatnonzero(exists).astype(np.int32)
-        return cls(options, tokenizer.mask_id, never, continues, drawn, weights)
+        self.drawn = np.flatnonzero(exists).astype(np.int32)
 
 
 # Masking of rows

@@ -16,18 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from filbert.data.streams import (
     MAX_FIELD,
-    BadRowReporter,
     Lines,
     OnError,
     check_each,
     chomp,
     name_of,
+    raised,
     require_file,
     share_read,
     suffix_of,
@@ -101,13 +102,13 @@ def read_rows(
         ConfigError: The separator is not one character, or the encoding is unknown.
     """
     choice = _Choice(name_of(path), dict(columns or {}), tuple(required), optional, tuple(extra))
-    report = BadRowReporter(on_error)
+    read = partial(_rows, path, choice, separator, encoding)
     empty = f"{name_of(path)}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
         empty = "stdin has no rows. Name a file, or pipe one text a line."
-        return guarded(_rows("-", choice, separator, encoding, report), report, empty)
+        return guarded(read, on_error, empty)
     require_file(path, once=True)
-    rows = guarded(_rows(path, choice, separator, encoding, report), report, empty)
+    rows = guarded(read, on_error, empty)
     return _after_first(next(rows, None), rows)
 
 
@@ -120,11 +121,7 @@ def _after_first(first: Row | None, rows: Iterator[Row]) -> Iterator[Row]:
 def column_names(
     path: str | Path, separator: str | None = None, encoding: str | None = None
 ) -> list[str]:
-    """Return the file's own column names; for JSON Lines the keys of the first row.
-
-    Raises:
-        InputError: No such file, an empty one, or a first row that cannot be read.
-    """
+    """Return the file's own column names, of JSON Lines the first row's, or raise an InputError."""
     kind = _format_of(path)
     require_file(path, once=kind == "text")
     if kind == "text":
@@ -134,7 +131,7 @@ def column_names(
     with closing(Lines(path, encoding)) as lines:
         if kind != "jsonl":
             return _header(lines, _csv_reader(kind, iter(lines), separator))
-        for _, values in _objects(lines, iter(lines), BadRowReporter(None)):
+        for _, values in _objects(lines, iter(lines), raised):
             return list(values)
     raise InputError(f"{path}: an empty file; there is no row in it.")
 
@@ -165,22 +162,33 @@ def _format_of(path: str | Path) -> str:
     return _FORMATS.get(suffix, "text")
 
 
-def guarded(rows: Iterator[Row], report: BadRowReporter, empty: str) -> Iterator[Row]:
-    """Yield the same rows; an error that ends them is reported unless it is the only result.
+def guarded(
+    read: Callable[[OnError], Iterator[Row]], on_error: OnError | None, empty: str
+) -> Iterator[Row]:
+    """Yield the rows of `read`, which gets a function that takes bad rows.
 
     Raises:
-        InputError: That error, or `empty` if there is no row and none was reported.
+        InputError: A bad row without `on_error`; an error that ends the rows, if nothing came
+            before it; or `empty` if there is no row and none was bad.
     """
-    num_rows = 0
+    count = 0
+
+    def report(error: InputError) -> None:
+        nonlocal count
+        if on_error is None:
+            raise error
+        count += 1
+        on_error(error)
+
     try:
-        for row in rows:
-            num_rows += 1
+        for row in read(report):
+            count += 1
             yield row
     except InputError as error:
-        if report.on_error is None or not (num_rows or report.count):
+        if on_error is None or not count:
             raise
-        report(error)
-    if not num_rows and not report.count:
+        on_error(error)
+    if not count:
         raise InputError(empty)
 
 
@@ -189,7 +197,7 @@ def _rows(
     choice: _Choice,
     separator: str | None,
     encoding: str | None,
-    report: BadRowReporter,
+    report: OnError,
 ) -> Iterator[Row]:
     kind = _format_of(path)
     if kind == "parquet":
@@ -329,7 +337,7 @@ def _csv_reader(kind: str, source: Iterator[str], separator: str | None) -> Any:
     return csv.reader(source, strict=True, delimiter=mark)
 
 
-def _records(lines: Lines, reader: Any, report: BadRowReporter) -> Iterator[tuple[int, list[str]]]:
+def _records(lines: Lines, reader: Any, report: OnError) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the fields of each record."""
     while True:
         start = reader.line_num + 1
@@ -362,13 +370,13 @@ def _csv_error(message: str, where: str) -> InputError:
 
 def _header(lines: Lines, reader: Any) -> list[str]:
     # Without a header no row can be read, so an error is always raised.
-    for line, names in _records(lines, reader, BadRowReporter(None)):
+    for line, names in _records(lines, reader, raised):
         return _without_repeats(names, f"{name_of(lines.path)}:{line}")
     raise InputError(f"{lines.path}: an empty file; expected a header with the names of columns.")
 
 
 def _table_rows(
-    lines: Lines, reader: Any, choice: _Choice, report: BadRowReporter
+    lines: Lines, reader: Any, choice: _Choice, report: OnError
 ) -> Iterator[Row]:
     path, names = str(lines.path), _header(lines, reader)
     places = [(key, names.index(own)) for key, own in choice.pick(names).items()]
@@ -385,7 +393,7 @@ def _table_rows(
 
 
 def _text_rows(
-    lines: Lines, source: Iterator[str], choice: _Choice, report: BadRowReporter
+    lines: Lines, source: Iterator[str], choice: _Choice, report: OnError
 ) -> Iterator[Row]:
     keys, path = list(choice.pick(["text"])), str(lines.path)
     for number, line in enumerate(source, 1):
@@ -394,7 +402,7 @@ def _text_rows(
 
 
 def _objects(
-    lines: Lines, source: Iterator[str], report: BadRowReporter
+    lines: Lines, source: Iterator[str], report: OnError
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a JSON Lines file with their line numbers."""
     for number, line in enumerate(source, 1):
@@ -414,7 +422,7 @@ def _objects(
 
 
 def _object_rows(
-    lines: Lines, source: Iterator[str], choice: _Choice, report: BadRowReporter
+    lines: Lines, source: Iterator[str], choice: _Choice, report: OnError
 ) -> Iterator[Row]:
     """Yield the rows of a JSON Lines file; its lines may differ in keys."""
     path = str(lines.path)
@@ -436,11 +444,7 @@ def _object_rows(
 
 
 def open_parquet(path: str | Path) -> Any:
-    """Return the opened file, a `pyarrow.parquet.ParquetFile`.
-
-    Raises:
-        InputError: No such file, another format, or a repeated column.
-    """
+    """Return the opened `pyarrow.parquet.ParquetFile`, or raise an InputError."""
     import pyarrow
     from pyarrow import parquet
 
@@ -455,7 +459,7 @@ def open_parquet(path: str | Path) -> Any:
     return file
 
 
-def _parquet_rows(path: str, choice: _Choice, report: BadRowReporter) -> Iterator[Row]:
+def _parquet_rows(path: str, choice: _Choice, report: OnError) -> Iterator[Row]:
     """Yield the rows of a Parquet file; a row's line is its number, from 1."""
     import pyarrow
 

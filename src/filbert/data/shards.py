@@ -65,6 +65,18 @@ class Shard(NamedTuple):
     documents: np.ndarray
 
 
+class Sentences(NamedTuple):
+    """Where every sentence and document of a corpus begins: 8 bytes for each.
+
+    Attributes:
+        borders: int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]).
+        firsts: int64 (documents + 1,): number of each document's first sentence.
+    """
+
+    borders: np.ndarray
+    firsts: np.ndarray
+
+
 class Corpus:
     """A memory-mapped corpus, created by `open`.
 
@@ -95,11 +107,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
-        """Open a folder; sizes are checked, contents are not.
-
-        Raises:
-            FormatError: There is no corpus, or it is unfinished or damaged.
-        """
+        """Open a folder, or raise a FormatError; sizes are checked, contents are not."""
         folder = Path(folder)
         manifest = read_manifest(folder)
         try:
@@ -123,20 +131,15 @@ class Corpus:
                 "Build the corpus again."
             ) from error
 
-    def marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where all sentences and all documents begin.
-
-        Returns:
-            int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]); and int64
-            (documents + 1,): the number of each document's first sentence.
-        """
+    def marks(self) -> Sentences:
+        """Return where all sentences and all documents begin."""
         borders, firsts = [], []
         for index in range(len(self.manifest["shards"])):
             shard = self._shard(index)
             borders.append(shard.sentences[:-1].astype(np.int64) + self._token_base[index])
             firsts.append(shard.documents[:-1].astype(np.int64) + self._sentence_base[index])
         ends = self._token_base[-1:], self._sentence_base[-1:]
-        return np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]])
+        return Sentences(np.concatenate([*borders, ends[0]]), np.concatenate([*firsts, ends[1]]))
 
     def tokens(self, begin: int, end: int) -> np.ndarray:
         """Return the token ids at the global offsets [begin, end), a copy, int32.
@@ -173,11 +176,7 @@ class Corpus:
 
 @unreadable_as(FormatError)
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of a corpus folder's manifest.json.
-
-    Raises:
-        FormatError: It does not exist, is damaged, or has another version.
-    """
+    """Return the content of a corpus folder's manifest.json, or raise a FormatError."""
     path = folder / MANIFEST
     if not path.is_file():
         if (folder / PROGRESS).is_file():
@@ -192,15 +191,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+@unreadable_as(FormatError)
 def verify_shard(folder: Path, shard: Mapping[str, Any]) -> None:
     """Raise a FormatError unless the files of a shard have the SHA-256 of the manifest."""
     for name, entry in shard["files"].items():
         path = folder / shard["name"] / name
-        try:
-            digest = sha256_of(path)
-        except OSError as error:
-            raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
-        if digest != entry["sha256"]:
+        if sha256_of(path) != entry["sha256"]:
             raise FormatError(f"{path} has changed since it was written. Build the corpus again.")
 
 
@@ -218,11 +214,7 @@ def join_pieces(pieces: Sequence[Shard]) -> Shard:
 
 
 def write_shard(folder: Path, shard: Shard) -> dict[str, Any]:
-    """Write the files of a shard into a new folder and flush them to disk.
-
-    Returns:
-        Its entry of the manifest: counts, and size and SHA-256 of each file.
-    """
+    """Write and flush the files of a shard into a new folder; return its entry of the manifest."""
     folder.mkdir(parents=True)
     files = {}
     for name, array in zip(SHARD_FILES, shard, strict=True):

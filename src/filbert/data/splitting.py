@@ -252,9 +252,7 @@ def stratified_split(
     (longest processing time first: Gonzalez, Ibarra and Sahni 1977). Single rows fill the rest.
 
     Args:
-        labels: Of the n rows.
         shares: Of the splits, which add up to 1.
-        seed: Of the draw.
         groups: The group number of each row, such as `NearDuplicates.clusters`.
 
     Returns:
@@ -290,12 +288,8 @@ def _placed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the split of each of n rows, int64 (n,), and rows by split and class, int64 (S, C).
 
-    Args:
-        of_class: int64 (n,).
-        wanted: Shares of the splits, float (S,).
-        lots: The drawn order, uint64 (n,).
-        groups: int64 (n,).
-        is_rare: bool (n,), rows for the first split.
+    `wanted` are the shares of the splits, `lots` the drawn order, and rows that are rare are for
+    the first split.
     """
     num_classes = int(of_class.max()) + 1
     quotas = wanted[:, None] * np.bincount(of_class)
@@ -364,8 +358,8 @@ def _whole_rows(
     """Return `wanted` as whole numbers that add up to `total`, each rounded up or down.
 
     Rounded up are first those that would be nothing otherwise, then the largest remainders, where
-    what earlier classes left a split `owed` counts as well: rounding many small
-    classes in the same direction would leave a split too small.
+    what earlier classes left a split `owed` counts as well: rounding many small classes in the same
+    direction would leave a split too small.
     """
     # The tolerance is for quotas such as 0.15 * 20, which is not quite 3.
     given = np.floor(wanted + 1e-9).astype(np.int64)

@@ -15,6 +15,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, guarded
 from filbert.data.streams import (
     BOM,
-    BadRowReporter,
     OnError,
     check_each,
     name_of,
@@ -59,28 +59,19 @@ def read_questions(
 
     Args:
         labelled: Whether `answers` must be there. If not, they are kept if they are there.
-        on_error: Receives each bad question instead of it being raised.
-
-    Raises:
-        InputError: A question or the file is wrong; with file, line and question id.
+        on_error: As for `read_rows`, which raises the same errors; here with the question's id.
     """
-    report = BadRowReporter(on_error)
     if _is_squad(path):
-        questions = _squad_questions(path)
-        empty = f"{name_of(path)}: no question in it."
-        return guarded(_checked_rows(questions, str(path), labelled, report), report, empty)
+        read = partial(_checked_rows, _squad_questions(path), str(path), labelled)
+        return guarded(read, on_error, f"{name_of(path)}: no question in it.")
     required = ("question", "context", *(["answers"] if labelled else []))
     optional = ("id", "is_impossible", *([] if labelled else ["answers"]))
     rows = names.read(path, required=required, optional=optional, on_error=on_error)
-    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, report)
+    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, on_error)
 
 
 def question_row(item: Any, index: int) -> Row:
-    """Return the row of a mapping with `question` and `context`, or of a (question, context) pair.
-
-    Raises:
-        InputError: It is neither; with its index.
-    """
+    """Return the row of a (question, context) pair or such a mapping, or raise an InputError."""
     if isinstance(item, list | tuple) and len(item) == 2:
         item = {"question": item[0], "context": item[1]}
     if not isinstance(item, Mapping):
@@ -124,10 +115,7 @@ def read_predictions(path: str | Path) -> dict[str, str] | None:
 def read_no_answer_scores(path: str | Path) -> dict[str, float]:
     """Return SQuAD's other file, {id: number}: how sure the model is that there is no answer.
 
-    The official script's --na-prob-file, and null_odds.json.
-
-    Raises:
-        InputError: The file is not one.
+    That is the official script's --na-prob-file, or null_odds.json; others are an InputError.
     """
     table = _object_in(path)
     if table is None or not all(
@@ -207,13 +195,13 @@ def _checked_rows(
     questions: Iterator[tuple[dict[str, Any], int]],
     path: str,
     labelled: bool,
-    report: BadRowReporter,
+    on_error: OnError | None,
 ) -> Iterator[Row]:
     def checked(item: tuple[int, tuple[dict[str, Any], int]]) -> Row:
         number, (values, line) = item
         return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
 
-    return check_each(enumerate(questions, 1), checked, report)
+    return check_each(enumerate(questions, 1), checked, on_error)
 
 
 def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:
@@ -298,18 +286,6 @@ class Window(NamedTuple):
     length: int
 
 
-class Spans(NamedTuple):
-    """K candidates, best first: their tokens within the context, and what the model gave them.
-
-    `first` and `last` are int64 (K,), both inclusive; `start_logits` and `end_logits` float64 (K,).
-    """
-
-    first: np.ndarray
-    last: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
-
-
 class SpanAnswer(NamedTuple):
     """A text, its characters [start, end) in the context (None for "no answer") and its logits."""
 
@@ -330,10 +306,8 @@ def cut_up(
 ) -> Iterator[tuple[Row, list[Encoding], list[Window]]]:
     """Yield every row with its windows, as token ids and as places in the context.
 
-    The lengths are keywords of `Tokenizer.windows`.
-
-    Raises:
-        InputError: A question is too long to add its context; with file, line and id.
+    The lengths are keywords of `Tokenizer.windows`. A question that is too long to add its context
+    is an InputError with file, line and id.
     """
     last: Question | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
@@ -424,14 +398,15 @@ def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
     return owner
 
 
-def best_spans(
+def best_answers(
     windows: Sequence[Window], outputs: Sequence[np.ndarray], *, n_best: int, max_length: int
-) -> Spans:
-    """Return the candidates of a question: of every window the `n_best` best starts and ends.
+) -> list[SpanAnswer]:
+    """Return the `n_best` best different texts of a question, without spaces at their ends.
 
-    The best are taken among all tokens of the sequence; then those are left out that are no token
-    of the context, whose start belongs to another window, that end before they start or are longer
-    than `max_length` tokens. Best sum of logits first, equal ones in order of window, start, end.
+    Of every window the `n_best` best starts and ends are taken among all tokens of the sequence;
+    then those are left out that are no token of the context, whose start belongs to another window,
+    that end before they start or are longer than `max_length` tokens. Best sum of logits first,
+    equal ones in order of window, start, end.
 
     Args:
         windows: of one question, in order.
@@ -455,28 +430,17 @@ def best_spans(
         np.concatenate([part[k] for part in parts]) for k in range(4)
     )
     start_logits, end_logits = start_logits.astype(np.float64), end_logits.astype(np.float64)
-    best = np.argsort(-(start_logits + end_logits), kind="stable")
-    return Spans(first[best], last[best], start_logits[best], end_logits[best])
-
-
-def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return start and end logit of "no answer": of each window's first token, the least sum."""
-    pairs = [(float(output[0, 0]), float(output[0, 1])) for output in outputs]
-    return min(pairs, key=sum)
-
-
-def different_texts(question: Question, candidates: Spans, count: int) -> list[SpanAnswer]:
-    """Return the first `count` candidates with different texts, without spaces at their ends."""
+    context, offsets = windows[0].question.context, windows[0].question.offsets
     answers: dict[str, SpanAnswer] = {}
-    offsets = question.offsets
-    for first, last, *logits in zip(*candidates, strict=True):
-        start, end = int(offsets[first, 0]), int(offsets[last, 1])
-        raw = question.context[start:end]
+    for k in np.argsort(-(start_logits + end_logits), kind="stable"):
+        start, end = int(offsets[first[k], 0]), int(offsets[last[k], 1])
+        raw = context[start:end]
         text = raw.strip()
         if text and text not in answers:
             start += len(raw) - len(raw.lstrip())
-            answers[text] = SpanAnswer(text, start, start + len(text), *map(float, logits))
-            if len(answers) == count:
+            logits = float(start_logits[k]), float(end_logits[k])
+            answers[text] = SpanAnswer(text, start, start + len(text), *logits)
+            if len(answers) == n_best:
                 break
     return list(answers.values())
 

@@ -62,11 +62,7 @@ def suffix_of(path: str | Path) -> str:
 
 
 def require_file(path: str | Path, *, once: bool = False) -> None:
-    """Check that a file exists and can be read; a pipe is only accepted if it is read `once`.
-
-    Raises:
-        InputError: A missing or unreadable file, a folder, or a pipe.
-    """
+    """Raise an InputError unless a file exists and can be read; a pipe only if read `once`."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -88,30 +84,22 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
     return InputError(f"{name_of(path)}: cannot be read: {reason or error}.")
 
 
-class BadRowReporter:
-    """Raises bad rows, or passes them to the caller and counts them."""
-
-    def __init__(self, on_error: OnError | None) -> None:
-        self.on_error = on_error
-        self.count = 0
-
-    def __call__(self, error: InputError) -> None:
-        """Raise `error`, or pass it on."""
-        if self.on_error is None:
-            raise error
-        self.count += 1
-        self.on_error(error)
+def raised(error: InputError) -> None:
+    """Raise the error: the `OnError` of readers that report no bad row."""
+    raise error
 
 
 def check_each(
-    items: Iterable[T], check: Callable[[T], R], report: Callable[[InputError], None]
+    items: Iterable[T], check: Callable[[T], R], on_error: OnError | None
 ) -> Iterator[R]:
-    """Yield `check` of each item; where it raises an InputError, report that instead."""
+    """Yield `check` of each item; an InputError that it raises is passed to `on_error`, if any."""
     for item in items:
         try:
             checked = check(item)
         except InputError as error:
-            report(error)
+            if on_error is None:
+                raise
+            on_error(error)
         else:
             yield checked
 
@@ -147,7 +135,7 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         return self._lines
 
-    def report_bad(self, start: int, end: int, report: BadRowReporter) -> bool:
+    def report_bad(self, start: int, end: int, report: OnError) -> bool:
         """Report the bad ones among lines start..end; return whether there were any."""
         numbers = [number for number in self.bad if start <= number <= end]
         for number in numbers:
@@ -229,11 +217,7 @@ def refuse_binary(path: str | Path, start: str) -> None:
 
 
 def read_text(path: str | Path) -> str:
-    """Return a whole UTF-8 file, decompressed.
-
-    Raises:
-        InputError: It cannot be read, or is not UTF-8; with the line.
-    """
+    """Return a whole UTF-8 file, decompressed, or raise an InputError, with the line."""
     with open_text(path) as file:
         text = file.read().removeprefix(BOM)
     refuse_binary(path, text[:8])
@@ -247,10 +231,8 @@ def read_text(path: str | Path) -> str:
 def open_text(path: str | Path, encoding: str | None = None) -> Iterator[io.TextIOWrapper]:
     """Open a file as text: decompressed, newlines as they are, perhaps with a byte order mark.
 
-    A byte that is not of the encoding becomes U+DC00 plus its value, which no text contains.
-
-    Raises:
-        InputError: The file cannot be read, or is damaged.
+    A byte that is not of the encoding becomes U+DC00 plus its value, which no text contains. A file
+    that is damaged or cannot be read is an InputError.
     """
     try:
         with _opened(path) as file, _unpacked(file) as unpacked:

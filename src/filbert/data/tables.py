@@ -71,11 +71,7 @@ def items_of(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def records(rows: Any, name: str = "data") -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a table in memory as dicts.
-
-    Raises:
-        InputError: It is no table, or its columns differ in length.
-    """
+    """Yield the rows of a table in memory as dicts, or raise an InputError if it is no table."""
     items: Any = rows
     if hasattr(rows, "itertuples"):  # pandas, whose cells may be of any type
         items = rows.to_dict("records")
@@ -124,11 +120,9 @@ def _as_json(value: Any, where: str) -> Any:
 
 
 def as_data_frame(answers: Sequence[Mapping[str, Any]], index: Any = None) -> Any:
-    """Return answers as a pandas DataFrame, with a column for each score.
+    """Return answers, one a row, as a pandas DataFrame with a column for each score.
 
-    Args:
-        answers: Predictions, one a row.
-        index: That of the rows, if they came from pandas.
+    `index` is that of the rows, if they came from pandas.
     """
     import pandas
 

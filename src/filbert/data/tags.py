@@ -145,9 +145,7 @@ def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
 
     Args:
         repair: Whether to read IOB1 and IOBES, and to repair what breaks BIO; see `to_bio`.
-
-    Raises:
-        InputError: There are none, not as many as words, malformed ones, or ones that break BIO.
+            Otherwise that is an InputError, as are malformed tags and another number than words.
     """
     if row.values.get("tokens") is None:
         return span_tags(sentence, spans_in(row.values.get("spans"), row.where, sentence.text))[0]
@@ -245,11 +243,7 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
 
 
 def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a prediction with `tags` (of any scheme), or else with `entities` (`Span`s).
-
-    Raises:
-        InputError: It has neither, or malformed ones.
-    """
+    """Return a prediction's `tags` of any scheme or its `entities`, or raise an InputError."""
     tags, entities = prediction.get("tags"), prediction.get("entities")
     if isinstance(tags, list):
         return {"tags": _checked_tags(tags, lambda index: f"{where}, word {index + 1}")}

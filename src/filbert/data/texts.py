@@ -68,11 +68,7 @@ def has_lists_of_labels(
 
 
 def text_row(item: Any, index: int) -> Row:
-    """Return the row of a text, of a pair, or of a mapping with `text` and maybe `text_pair`.
-
-    Raises:
-        InputError: It is none of these; with its index.
-    """
+    """Return the row of a text, a pair or a mapping with `text`, or raise an InputError."""
     if isinstance(item, dict):
         if item.get("text") is None:
             keys = printable(", ".join(map(str, item)), 200)
@@ -91,11 +87,7 @@ def refuse_one_text(texts: Iterable[Any]) -> None:
 
 
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
-    """Check and yield texts and pairs, one by one.
-
-    Raises:
-        InputError: A bare string instead of a list, or something that is no text; with its index.
-    """
+    """Yield texts and pairs, or raise an InputError with the index of something else."""
     refuse_one_text(texts)
     for index, text in enumerate(texts):
         yield _checked_text(text, index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,6 @@ import numpy as np
 from filbert.errors import ConfigError
 
 KINDS = (".npy", ".parquet", ".jsonl")
-# Fixed, so that the row count can be written over it when all rows are there.
-_NPY_HEADER = 128
 
 
 def check_kind(out: Path, pooling: str | None) -> None:
@@ -36,12 +35,7 @@ def check_kind(out: Path, pooling: str | None) -> None:
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The format of a file of vectors.
-
-    Attributes:
-        kind: One of KINDS.
-        per_token: Whether a row is a matrix, one vector a token, rather than a vector.
-    """
+    """The format of a file, one of KINDS; `per_token`: a row is a matrix with a vector a token."""
 
     kind: str
     width: int
@@ -66,11 +60,7 @@ class VectorFile:
         return self._arrow_piece(vectors, first)
 
     def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
-        """Return the finished file: `path` itself, or one next to it.
-
-        Args:
-            sizes: Bytes of each chunk.
-        """
+        """Return the finished file, `path` itself or one next to it; `sizes`: bytes of chunks."""
         if self.kind == ".npy":
             with path.open("r+b") as file:
                 file.write(_npy_header(num_rows, self.width))
@@ -118,10 +108,11 @@ class VectorFile:
 
 
 def _npy_header(rows: int, width: int) -> bytes:
-    """Return the head of NPY format 1.0: magic, version, length, a Python dict, spaces."""
-    shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
-    text = shape.ljust(_NPY_HEADER - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+    """Return the head of NPY format 1.0; numpy gives it one length for every number of rows."""
+    shape = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+    header = BytesIO()
+    np.lib.format.write_array_header_1_0(header, shape)
+    return header.getvalue()
 
 
 def _json_line(vector: np.ndarray, row: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import BadRowReporter, Lines, name_of, require_file
+from filbert.data.streams import Lines, name_of, raised, require_file
 from filbert.errors import InputError, printable
 
 # Without a header, the dimension is the most common one of so many lines: a few words of the
@@ -24,11 +24,7 @@ LARGEST_DIM = 4096
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words and their vectors.
-
-    Attributes:
-        table: float32 (n, d), a row a word.
-    """
+    """Words and their vectors: `table` is float32 (n, d)."""
 
     words: list[str]
     table: np.ndarray
@@ -62,7 +58,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
         first = list(islice(numbered, _FIRST))
         size, has_header = _dimension(lines, [line for _, line in first])
         for number, line in chain(first[has_header:], numbered):
-            lines.report_bad(1, number, BadRowReporter(None))
+            lines.report_bad(1, number, raised)
             text = line.rstrip()
             word, *numbers = text.replace("\t", " ").rsplit(" ", size)
             if not text or (len(numbers) == size and wanted is not None and word not in wanted):
@@ -83,11 +79,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
 
 
 def vector_dimension(path: str | Path) -> int:
-    """Return how many numbers a word has in such a file, by its first lines.
-
-    Raises:
-        InputError: No such file, or one that is not such text.
-    """
+    """Return how many numbers a word has by the first lines, or raise an InputError."""
     require_file(path)
     with closing(Lines(path)) as lines:
         return _dimension(lines, list(islice(lines, _FIRST)))[0]

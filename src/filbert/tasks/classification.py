@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
+from filbert.data.examples import Example, check_overflow, lengths_of
 from filbert.data.labels import (
     check_names,
     class_weights,
@@ -316,7 +316,7 @@ class Classification:
         assert self.labels is not None
         logits = row_outputs(outputs, examples).numpy()
         table = calibration.probabilities(logits, self.temperature, multilabel=self.multilabel)
-        lengths = lengths_of(examples, rows_of(examples))
+        lengths = lengths_of(examples)
         return [self._answer(row) | length for row, length in zip(table, lengths, strict=True)]
 
     def _answer(self, probabilities: np.ndarray) -> dict[str, Any]:

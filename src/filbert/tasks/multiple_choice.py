@@ -20,7 +20,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
 from filbert.data.examples import Example, encode_rows, lengths_of, rows_of
 from filbert.data.records import Row
-from filbert.data.streams import BadRowReporter, check_each, name_of, suffix_of
+from filbert.data.streams import check_each, name_of, suffix_of
 from filbert.data.texts import as_number
 from filbert.errors import ConfigError, InputError, printable
 from filbert.metrics.classification import multiclass_metrics
@@ -80,7 +80,7 @@ class ContextsWithChoices(RowFormat):
                 )
             return row
 
-        return check_each(rows, checked, BadRowReporter(on_error))
+        return check_each(rows, checked, on_error)
 
     def from_value(self, value: Any, index: int) -> Row:
         """Return the row of a mapping with `context` and `choices`."""
@@ -294,7 +294,7 @@ class MultipleChoice:
         """Return the likeliest `choice` of each row, and the probabilities of all as `scores`."""
         groups = rows_of(examples)
         table = table_of_groups(torch.stack(list(outputs)).double(), groups).softmax(-1)
-        lengths = lengths_of(examples, groups)
+        lengths = lengths_of(examples)
         return [
             {"choice": int(row.argmax()), "scores": row[:size].tolist()} | length
             for row, size, length in zip(table, groups, lengths, strict=True)

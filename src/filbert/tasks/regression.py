@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
+from filbert.data.examples import Example, check_overflow, lengths_of
 from filbert.data.records import Row
 from filbert.data.texts import as_number, read_texts
 from filbert.errors import InputError, printable
@@ -152,7 +152,7 @@ class Regression:
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
         """Return the score of each row as `value`."""
         scores = ACTIVATIONS[self.activation](row_outputs(outputs, examples)).squeeze(-1).tolist()
-        lengths = lengths_of(examples, rows_of(examples))
+        lengths = lengths_of(examples)
         return [{"value": s} | length for s, length in zip(scores, lengths, strict=True)]
 
     calibrate = uncalibrated

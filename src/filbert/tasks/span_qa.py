@@ -276,11 +276,12 @@ class SpanQA:
     def _answer(self, logits: list[np.ndarray], examples: Sequence[Example]) -> Prediction:
         windows: list[spans.Window] = [example.source for example in examples]
         question = windows[0].question
-        candidates = spans.best_spans(
+        entries = spans.best_answers(
             windows, logits, n_best=self.n_best, max_length=self.max_answer_length
         )
-        entries = spans.different_texts(question, candidates, self.n_best)
-        null = spans.SpanAnswer("", None, None, *spans.null_logits(logits))
+        # The first token of each window stands for "no answer"; the least sum counts.
+        firsts = [(float(output[0, 0]), float(output[0, 1])) for output in logits]
+        null = spans.SpanAnswer("", None, None, *min(firsts, key=sum))
         best = chosen = entries[0] if entries else null
         null_score = null.total - (0.0 if best is null else best.total)
         if self.has_unanswerable:

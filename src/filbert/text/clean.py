@@ -238,11 +238,7 @@ STUDY = "study"
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Some of the steps; call it with a text.
-
-    Raises:
-        ConfigError: An unknown step.
-    """
+    """Some of the steps; call it with a text. An unknown step is a ConfigError."""
 
     steps: tuple[str, ...]
 
@@ -261,9 +257,6 @@ class Cleaning:
         Args:
             given: Names between commas or in a list, in any order; None, "none" and no name mean
                 no cleaning.
-
-        Raises:
-            ConfigError: An unknown name; the nearest one is suggested.
         """
         listed = [] if given is None else given.split(",") if isinstance(given, str) else given
         if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):

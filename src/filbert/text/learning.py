@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
@@ -79,16 +79,22 @@ def split_at_spaces(line: str) -> tuple[str, list[str]]:
 
 
 class WordCounter:
-    """Counts words as one kind of vocabulary splits them.
+    """Counts words as one kind of vocabulary splits them."""
 
-    Args:
-        spaced: Whether a word's leading space belongs to it, as in byte-level BPE.
-    """
-
-    def __init__(self, normalizer: Any, pre_tokenizer: Any, *, spaced: bool) -> None:
-        self._normalizer = normalizer
-        self._pre_tokenizer = pre_tokenizer
-        self._space = " " if spaced else ""
+    def __init__(self, kind: str, *, cased: bool) -> None:
+        self._normalizer: Any = None
+        self._pre_tokenizer: Any = pre_tokenizers.WhitespaceSplit()
+        # The leading space of a word belongs to it in byte-level BPE.
+        self._space = " " if kind == "bytebpe" else ""
+        if kind == "wordpiece":
+            self._normalizer = normalizers.BertNormalizer(lowercase=not cased)
+            self._pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        elif kind == "bytebpe":
+            self._pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        elif kind == "unigram":
+            model = SentencePieceModel((("<unk>", 0.0),), 0, b"")
+            empty = build_unigram(model, lowercase=not cased, keep_accents=cased)
+            self._normalizer, self._pre_tokenizer = empty.normalizer, empty.pre_tokenizer
         self._firsts: Counter[str] = Counter()
         self._others: Counter[str] = Counter()
         self._characters = 0
@@ -153,6 +159,18 @@ class Share:
     held_out_bytes: int = 0
     dropped_count: int = 0
 
+    def to_dict(self) -> dict[str, int]:
+        """Return the numbers for the report."""
+        return {
+            "documents": self.num_documents,
+            "bytes": self.num_bytes,
+            "dropped_count": self.dropped_count,
+            "used_documents": self.num_documents - len(self.held_out),
+            "used_bytes": self.num_bytes - self.held_out_bytes,
+            "held_out_documents": len(self.held_out),
+            "held_out_bytes": self.held_out_bytes,
+        }
+
 
 def draw(number: int) -> float:
     """Return a number in [0, 1) for a document, by which it may be withheld."""
@@ -172,13 +190,9 @@ def count_words(
     One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Args:
-        documents, options, progress: As for `learn`.
         held_out: The only document to withhold, if no draw was low enough in an earlier reading.
-
-    Raises:
-        InputError: There is no text.
     """
-    counter, share = new_counter(options.kind, cased=options.cased), Share()
+    counter, share = WordCounter(options.kind, cased=options.cased), Share()
     lowest = (2.0, 0)
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
@@ -343,37 +357,6 @@ def _join(
 SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class LongWord:
-    """A word of many pieces, and how often it occurs in the text."""
-
-    word: str
-    num_pieces: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How well a vocabulary fits a text. A word is a text between spaces, with its punctuation.
-
-    Attributes:
-        num_tokens: Without added special tokens.
-        num_bytes: UTF-8, one per space and line break included.
-        unknown_rate: Share of words with an unknown token in them.
-        used_share: Share of the vocabulary that occurs in the text.
-        longest: The words with the most pieces, in descending order.
-    """
-
-    num_words: int
-    num_tokens: int
-    num_bytes: int
-    unknown_rate: float
-    pieces_per_word: float
-    tokens_per_byte: float
-    used_share: float
-    longest: tuple[LongWord, ...]
-
-
 def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[tuple[str, bool]]:
     """Count a text's words, each with whether it follows a space; very long ones in parts."""
     counts: Counter[tuple[str, bool]] = Counter()
@@ -387,8 +370,13 @@ def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[tuple[str, bool
     return counts
 
 
-def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> Fit:
-    """Measure how a vocabulary fits the words of a text, as `held_out_text` counts them."""
+def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> dict[str, Any]:
+    """Measure how a vocabulary fits the words of a text, as `held_out_text` counts them.
+
+    A word is a text between spaces, with its punctuation. `num_bytes` is of UTF-8, with one per
+    space and line break. `unknown_rate` is the share of words with an unknown token in them,
+    `used_share` that of the vocabulary which occurs. `longest` has the words of the most pieces.
+    """
     spaced = tokenizer.kind == "bytebpe"  # whose words begin with their space
     unknown = num_words = num_tokens = num_bytes = 0
     used: set[int] = set()
@@ -406,16 +394,19 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> F
                 unknown += count * (tokenizer.unk_id in ids)
                 pieces[word.strip(), len(ids)] += count
     order = sorted(pieces.items(), key=lambda item: (-item[0][1], -item[1], item[0][0]))
-    return Fit(
-        num_words=num_words,
-        num_tokens=num_tokens,
-        num_bytes=num_bytes,
-        unknown_rate=unknown / max(1, num_words),
-        pieces_per_word=num_tokens / max(1, num_words),
-        tokens_per_byte=num_tokens / max(1, num_bytes),
-        used_share=len(used) / tokenizer.vocab_size,
-        longest=tuple(LongWord(word, size, n) for (word, size), n in order[:SHOWN]),
-    )
+    return {
+        "num_words": num_words,
+        "num_tokens": num_tokens,
+        "num_bytes": num_bytes,
+        "unknown_rate": unknown / max(1, num_words),
+        "pieces_per_word": num_tokens / max(1, num_words),
+        "tokens_per_byte": num_tokens / max(1, num_bytes),
+        "used_share": len(used) / tokenizer.vocab_size,
+        "longest": [
+            {"word": word, "num_pieces": size, "count": count}
+            for (word, size), count in order[:SHOWN]
+        ],
+    }
 
 
 # Learning.
@@ -450,23 +441,11 @@ class LearnOptions:
     min_count: int = 2
 
 
-@dataclass(frozen=True)
-class Learned:
-    """A vocabulary, the text it was learned from, and how well it fits.
-
-    Attributes:
-        alphabet: Number of characters that are entries; of bytes for byte-level BPE.
-        left_out_characters: Number of characters without entry.
-        fit: None without a text to measure on.
-    """
+class Learned(NamedTuple):
+    """A vocabulary, and vocabulary.json without the files: the same for the same text."""
 
     tokenizer: Tokenizer
-    share: Share
-    num_words: int
-    num_word_uses: int
-    alphabet: int
-    left_out_characters: int
-    fit: Fit | None
+    report: dict[str, Any]
 
 
 # Bytes that the whole process may need; if the words of the text need more, the rarest are dropped.
@@ -474,18 +453,14 @@ MAX_MEMORY = 2 * 2**30
 
 # Peak bytes of a process that learns: at the start, per different word, and per character of those
 # words. Measured, see docs/vocab.md.
-_COSTS = {
-    "wordpiece": (110 * 2**20, 720, 25),
-    "bytebpe": (110 * 2**20, 720, 25),
-    "unigram": (110 * 2**20, 300, 400),
-    "symbols": (110 * 2**20, 720, 25),
-}
+_START = 110 * 2**20
+_COST, _COST_OF_UNIGRAM = (720, 25), (300, 400)
 
 
 def memory_needed(kind: str, num_words: int, num_characters: int) -> int:
     """Return the peak bytes of a process that learns from so many different words."""
-    start, per_word, per_character = _COSTS[kind]
-    return start + per_word * num_words + per_character * num_characters
+    per_word, per_character = _COST_OF_UNIGRAM if kind == "unigram" else _COST
+    return _START + per_word * num_words + per_character * num_characters
 
 
 def learn(
@@ -513,32 +488,27 @@ def learn(
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
     tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
-    num_words, uses = len(counts), sum(counts.values())
+    corpus = share.to_dict() | {
+        "different_words": len(counts),
+        "words": sum(counts.values()),
+        "alphabet": len(alphabet),
+        "rare_characters_left_out": left_out,
+    }
     counts.clear()
     progress("measuring the fit", 0)
     withheld = set(share.held_out)
     texts = documents() if withheld else ()
     text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
-    fit = measure_fit(tokenizer, text) if text else None
-    return Learned(tokenizer, share, num_words, uses, len(alphabet), left_out, fit)
-
-
-def new_counter(kind: str, *, cased: bool) -> WordCounter:
-    """Return a counter of words as a vocabulary of this kind splits them."""
-    if kind == "wordpiece":
-        return WordCounter(
-            normalizers.BertNormalizer(lowercase=not cased),
-            pre_tokenizers.BertPreTokenizer(),
-            spaced=False,
-        )
-    if kind == "bytebpe":
-        return WordCounter(None, pre_tokenizers.ByteLevel(add_prefix_space=False), spaced=True)
-    if kind == "symbols":
-        return WordCounter(None, pre_tokenizers.WhitespaceSplit(), spaced=False)
-    empty = build_unigram(
-        SentencePieceModel((("<unk>", 0.0),), 0, b""), lowercase=not cased, keep_accents=cased
-    )
-    return WordCounter(empty.normalizer, empty.pre_tokenizer, spaced=False)
+    asked = asdict(options) | {"cased": options.cased or options.kind in ("bytebpe", "symbols")}
+    report = {
+        "kind": asked.pop("kind"),
+        "size": tokenizer.vocab_size,
+        "options": asked,
+        "corpus": corpus,
+        "fit": measure_fit(tokenizer, text) if text else None,
+        "fingerprint": tokenizer.fingerprint,
+    }
+    return Learned(tokenizer, report)
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
@@ -668,29 +638,3 @@ _LEARNERS: dict[str, Callable[[dict[str, int], list[str], LearnOptions, Progress
     "unigram": _learn_unigram,
     "symbols": _learn_symbols,
 }
-
-
-def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
-    """Return the content of vocabulary.json without the files: the same for the same text."""
-    share, asked = learned.share, asdict(options)
-    del asked["kind"]
-    return {
-        "kind": options.kind,
-        "size": learned.tokenizer.vocab_size,
-        "options": asked | {"cased": options.cased or options.kind in ("bytebpe", "symbols")},
-        "corpus": {
-            "documents": share.num_documents,
-            "bytes": share.num_bytes,
-            "dropped_count": share.dropped_count,
-            "used_documents": share.num_documents - len(share.held_out),
-            "used_bytes": share.num_bytes - share.held_out_bytes,
-            "held_out_documents": len(share.held_out),
-            "held_out_bytes": share.held_out_bytes,
-            "different_words": learned.num_words,
-            "words": learned.num_word_uses,
-            "alphabet": learned.alphabet,
-            "rare_characters_left_out": learned.left_out_characters,
-        },
-        "fit": None if learned.fit is None else asdict(learned.fit),
-        "fingerprint": learned.tokenizer.fingerprint,
-    }

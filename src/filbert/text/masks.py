@@ -36,11 +36,7 @@ def mask_spans(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
 
 
 def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
-    """Return the same text if it has a mask.
-
-    Raises:
-        InputError: It has none, or is no text; the message begins with `where`.
-    """
+    """Return the same text if it has a mask, or raise an InputError that begins with `where`."""
     if not isinstance(text, str):
         raise InputError(f"{where} is a {type(text).__name__}; a text is expected.")
     if not mask_spans(text, tokenizer):
@@ -70,12 +66,7 @@ def translated(
 
 
 class Piece(NamedTuple):
-    """A vocabulary entry in readable form.
-
-    Attributes:
-        text: Without the vocabulary's marks.
-        joins: Whether it continues the word before it.
-    """
+    """An entry without the vocabulary's marks; `joins`: it continues the word before it."""
 
     text: str
     joins: bool

@@ -17,11 +17,7 @@ _CONTINUATION = "##"
 
 
 class Narrowed(NamedTuple):
-    """A smaller vocabulary.
-
-    Attributes:
-        kept: The old id of every new one, ascending.
-    """
+    """A smaller vocabulary, and the old id of every new one, ascending."""
 
     tokenizer: Tokenizer
     kept: tuple[int, ...]
@@ -42,9 +38,6 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
     Required are the special and added tokens, and the text's letters, so that a word of known
     letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
     is merged. The known words of the text are tokenized as before.
-
-    Args:
-        counts: Of its entries, from `count_entries`.
     """
     content = json.loads(tokenizer.backend.to_str())
     wanted = {*_required(tokenizer, content)} | _letters(tokenizer, counts)
@@ -61,11 +54,7 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
 def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
     """Return the tokenizer with these entries only, renumbered without a gap.
 
-    Args:
-        entries: Old ids; as `useful_entries` returns them, or at least all required ones.
-
-    Raises:
-        FormatError: The library does not give an added token its new id.
+    The entries are those of `useful_entries`, or at least all required ones.
     """
     kept = tuple(sorted(entries))
     new_ids = {old: new for new, old in enumerate(kept)}

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 from filbert.errors import FormatError, printable
 from filbert.text.spiece import (
     COMMA_PENALTY,
+    Convention,
     SentencePieceModel,
     ends_in_digit_comma,
     parse_spiece,
@@ -35,12 +36,12 @@ def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_id
     """Write a folder that every reader of such folders understands; see `Tokenizer.save`."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    content = _content(vocabulary)
+    content, convention = _content(vocabulary), vocabulary.convention
     names = {f"{role}_token": name for role, name in vocabulary.specials.items()}
     given = vocabulary.settings
     settings = {key: given[key] for key in _KEPT_SETTINGS if key in given}
     settings |= {**names, **switches(vocabulary)}
-    if vocabulary.convention is not None and vocabulary.convention.cls_last:
+    if convention is not None and convention.cls_last:
         settings["padding_side"] = "left"
     settings["tokenizer_class"] = GENERIC_CLASS
     settings["model_input_names"] = ["input_ids", "attention_mask"]
@@ -63,8 +64,8 @@ def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_id
         return  # only tokenizer.json can express it
     for name, data in files.items():
         (target / name).write_bytes(data)
-    convention = vocabulary.convention
-    if convention is not None and _is_expressed_by(target / next(iter(files)), vocabulary):
+    file = target / next(iter(files))
+    if convention is not None and _is_expressed_by(file, vocabulary, convention):
         settings["tokenizer_class"] = convention.class_name
         _write_json(target / "tokenizer_config.json", settings)
 
@@ -119,12 +120,9 @@ def fingerprint(backend: Backend) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _is_expressed_by(file: Path, vocabulary: Vocabulary) -> bool:
+def _is_expressed_by(file: Path, vocabulary: Vocabulary, convention: Convention) -> bool:
     """Return whether the family's class rebuilds the same tokenizer from the file and settings."""
-    convention = vocabulary.convention
-    if convention is None or not convention.is_exact:
-        return False
-    if vocabulary.specials != dict(convention.specials):
+    if not convention.is_exact or vocabulary.specials != dict(convention.specials):
         return False
     if convention.unk_id not in (None, vocabulary.id_of("unk")):
         return False

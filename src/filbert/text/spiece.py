@@ -58,11 +58,7 @@ class PieceOrder:
     unknown: str
 
     def apply(self, model: SentencePieceModel, path: Path) -> SentencePieceModel:
-        """Return the model as the vocabulary numbers it.
-
-        Raises:
-            FormatError: The file at `path` begins with other pieces, or has the new ones already.
-        """
+        """Return the model of the file at `path` as the vocabulary numbers it."""
         begin = tuple(text for text, _ in model.pieces[: len(self.skipped)])
         if sorted(begin) != sorted(self.skipped) or model.unk_id >= len(begin):
             raise FormatError(
@@ -78,11 +74,7 @@ class PieceOrder:
         return SentencePieceModel(pieces, unk_id, model.charsmap)
 
     def undo(self, model: SentencePieceModel) -> SentencePieceModel:
-        """Return the model as the file numbers it.
-
-        Raises:
-            FormatError: Its entries are not in this order.
-        """
+        """Return the model as the file numbers it, or raise a FormatError for another order."""
         end = len(model.pieces) - len(self.tail)
         head = tuple(text for text, _ in self.head)
         texts = tuple(text for text, _ in model.pieces)
@@ -113,11 +105,7 @@ def damage_named(what: str | Path) -> Iterator[None]:
 
 
 def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
-    """Return the pieces, unknown piece and character map in the content of the file at `path`.
-
-    Raises:
-        FormatError: It is truncated, damaged, or has another algorithm than unigram.
-    """
+    """Return the model in the content of the file at `path`, or raise a FormatError."""
     pieces: list[tuple[str, float]] = []
     algorithm, unk_id, charsmap = UNIGRAM, 0, b""
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -148,28 +148,21 @@ def learn_template(backend: Any, *, pair: bool) -> Template:
     return Template(tuple(map(tuple, specials)), tuple(map(tuple, special_types)), tuple(types))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One text's tokens without special ones; arrays as those of `Encoding`."""
 
     ids: list[int]
-    offsets: np.ndarray
-    words: np.ndarray
+    offsets: np.ndarray | None = None
+    words: np.ndarray | None = None
 
-    @classmethod
-    def of_ids(cls, ids: list[int]) -> Part:
-        """Return tokens that belong to no characters."""
-        count = len(ids)
-        return cls(ids, np.zeros((count, 2), dtype=np.int32), np.full(count, -1, dtype=np.int32))
 
-    @classmethod
-    def of_text(cls, encoded: Any) -> Part:
-        """Return the tokens of a text as the library encoded it, with offsets."""
-        count = len(encoded.ids)
-        flat = chain.from_iterable(encoded.offsets)
-        words = [-1 if word is None else word for word in encoded.word_ids]
-        offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
-        return cls(encoded.ids, offsets, np.array(words, dtype=np.int32))
+def _part_with_offsets(encoded: Any) -> Part:
+    """Return the tokens of a text as the library encoded it."""
+    count = len(encoded.ids)
+    flat = chain.from_iterable(encoded.offsets)
+    words = [-1 if word is None else word for word in encoded.word_ids]
+    offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
+    return Part(encoded.ids, offsets, np.array(words, dtype=np.int32))
 
 
 def join(
@@ -199,9 +192,10 @@ def join(
     sequence = np.full(len(row), -1, dtype=np.int8)
     for index, (part, begin, end) in enumerate(parts):
         there = slice(places[index], places[index] + end - begin)
-        offsets[there] = part.offsets[begin:end]
-        words[there] = part.words[begin:end]
         sequence[there] = index
+        if part.offsets is not None and part.words is not None:
+            offsets[there] = part.offsets[begin:end]
+            words[there] = part.words[begin:end]
     return Encoding(input_ids, token_types, num_tokens, offsets, words, sequence, start)
 
 
@@ -279,11 +273,7 @@ class Tokenizer:
     def load(
         cls, folder: str | Path, *, as_google: bool = False, convention: Convention | None = None
     ) -> Tokenizer:
-        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and defaults.
-
-        Raises:
-            FormatError: No known layout, or a file that is damaged or cannot be read.
-        """
+        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and errors."""
         return cls(read_vocabulary(Path(folder), as_google=as_google, convention=convention))
 
     def add_no_specials(self, filler: int) -> None:
@@ -298,21 +288,15 @@ class Tokenizer:
         return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
-        """Check that a model has a row for every id and token type of this tokenizer.
+        """Return warnings about a model; one without a row for an id or type is a FormatError.
 
-        For a model with less than two token types, all types become 0, as in Hugging Face's
-        library, whose tokenizers for such models write no types.
+        So is a vocabulary that has no token for an empty text. For a model with less than two token
+        types, all types become 0, as in Hugging Face's library, whose tokenizers for such models
+        write no types.
 
         Args:
             vocab_size: Rows of the model's word table.
             type_vocab_size: Rows of its token type table; 0 for none.
-
-        Returns:
-            Warnings.
-
-        Raises:
-            FormatError: An id or a token type without row, or a vocabulary that has no token for
-                an empty text.
         """
         specials = chain.from_iterable((*self._single.specials, *self._pair.specials))
         largest = max([self.vocab_size - 1, *specials])
@@ -371,11 +355,8 @@ class Tokenizer:
     def encode_ids(self, ids: Sequence[int], *, max_length: int | None = None) -> Encoding:
         """Return token ids between the special tokens, truncated to `max_length` tokens.
 
-        Ids that already begin and end with these special tokens get no others.
-
-        Raises:
-            ConfigError: `max_length` is too small for the special tokens.
-            InputError: An id that is not in the vocabulary, or no id.
+        Ids that already begin and end with these special tokens get no others. No id at all, and
+        one that is not in the vocabulary, is an InputError.
         """
         self._check_max_length([""], max_length)
         self.tokens(ids)
@@ -387,7 +368,7 @@ class Tokenizer:
         if not total:
             raise InputError("A list of token ids is empty; give at least one.")
         length = total if max_length is None else min(total, max_length)
-        part = (Part.of_ids(list(inner)), 0, length - self._single.size)
+        part = (Part(list(inner)), 0, length - self._single.size)
         return join(self._single, [part], num_tokens=total, with_offsets=False)
 
     def windows(
@@ -499,10 +480,10 @@ class Tokenizer:
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
                 some = [next(encoded) for _ in range(count)]
-                parts = [Part.of_text(x) if with_offsets else Part.of_ids(x.ids) for x in some]
+                parts = [_part_with_offsets(x) if with_offsets else Part(x.ids) for x in some]
                 size = (self._single if count == 1 else self._pair).size
                 if self._filler is not None and not size and not any(part.ids for part in parts):
-                    parts[-1] = Part.of_ids([self._filler])
+                    parts[-1] = Part([self._filler])
                 yield parts
 
     def _spread(

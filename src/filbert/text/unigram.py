@@ -62,10 +62,9 @@ class _Lattice:
 
 @dataclass
 class _Pieces:
-    """The candidates: text, expected count, length and one place of each."""
+    """The candidates: text, length and one place of each."""
 
     texts: list[str]
-    counts: Floats
     lengths: Ints
     places: Ints
 
@@ -84,9 +83,9 @@ def learn_pieces(
         alphabet: The characters, which are always pieces. Words with others are left out.
         progress: Called with the number of candidates left.
     """
-    pieces, lattice = _candidates(counts, alphabet, size, min_count)
+    pieces, lattice, uses = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))
-    probabilities = pieces.counts / pieces.counts.sum()
+    probabilities = uses / uses.sum()
     while True:
         for _ in range(2):
             expected = _expected(lattice, probabilities)
@@ -109,8 +108,11 @@ def learn_pieces(
 
 def _candidates(
     counts: Mapping[str, int], alphabet: list[str], size: int, min_count: int
-) -> tuple[_Pieces, _Lattice]:
-    """Return the most useful candidates of all lengths, and their places in the words."""
+) -> tuple[_Pieces, _Lattice, Floats]:
+    """Return the most useful candidates of all lengths, their places in the words and their uses.
+
+    A use counts as often as it has characters.
+    """
     number = {character: n for n, character in enumerate(alphabet)}
     parts: dict[str, int] = {}
     for word, count in counts.items():
@@ -146,9 +148,8 @@ def _candidates(
         column = int(columns_of[index])
         word = words[int(place[index] - bases[column])]
         texts[index] = word[column : column + int(piece_lengths[index])]
-    pieces = _Pieces(texts, np.maximum(uses * piece_lengths, 1.0), piece_lengths, place)
-    _keep(pieces, lattice, keep, uses)
-    return pieces, lattice
+    pieces = _Pieces(texts, piece_lengths, place)
+    return pieces, lattice, _keep(pieces, lattice, keep, np.maximum(uses * piece_lengths, 1.0))
 
 
 def _grow(
@@ -240,7 +241,6 @@ def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: F
     """Remove the other candidates everywhere; return the `values` of those that stay."""
     new_ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     pieces.texts = [text for text, stays in zip(pieces.texts, keep.tolist(), strict=True) if stays]
-    pieces.counts = pieces.counts[keep]
     pieces.lengths = pieces.lengths[keep]
     pieces.places = pieces.places[keep]
     for length, ids in lattice.ids.items():

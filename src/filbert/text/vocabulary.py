@@ -102,10 +102,7 @@ _LEFT_OUT = "[\U0002b820-\U0002b91f]"
 def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bool) -> Any:
     """Return what is applied before a text is split into words.
 
-    Args:
-        lowercase: As do_lower_case.
-        strip_accents: None to strip them if it lower-cases.
-        chinese: Put blanks around Chinese characters.
+    `strip_accents` None: if it lower-cases. `chinese`: put blanks around Chinese characters.
     """
     steps: list[Any] = [normalizers.Replace(Regex(_DROPPED), "")]
     if lowercase:
@@ -385,9 +382,7 @@ def _read_wordpiece(
 def build_symbols(symbols: Iterable[str], names: dict[str, str]) -> Tokenizer:
     """Return a tokenizer whose entries are whole texts between white space, read as they are.
 
-    Args:
-        symbols: The entries in the order of their ids.
-        names: The special tokens by role, which are entries too.
+    `symbols` are the entries in the order of their ids; the special tokens are among them.
     """
     ids = {symbol: number for number, symbol in enumerate(symbols)}
     backend = Tokenizer(models.WordLevel(ids, unk_token=names["unk"]))

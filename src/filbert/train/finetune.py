@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.examples import lengths_of, rows_of
+from filbert.data.examples import lengths_of
 from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.files import write_atomically, write_json
@@ -247,7 +247,7 @@ def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str
 def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     """Describe one split for run.json: its file, sizes, label counts and lengths in tokens."""
     task = prepared.task
-    rows = lengths_of(split.examples, rows_of(split.examples))
+    rows = lengths_of(split.examples)
     lengths = [row["num_tokens"] for row in rows]
     every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
     return {
