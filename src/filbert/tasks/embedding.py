@@ -19,7 +19,7 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, encode_rows, rows_of
+from filbert.data.examples import Example, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
 from filbert.errors import ConfigError, InputError, printable
@@ -40,7 +40,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
     uncalibrated,
 )
-from filbert.tasks.rows import TextRows, row_texts
+from filbert.tasks.rows import TextRows, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -233,28 +233,9 @@ class SentenceEmbedding:
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
         """Return one sequence a text: two a row, or one for single texts to predict."""
-        texts = [row_texts(self, row) for row in rows]
-        owners = [i for i, own in enumerate(texts) for _ in own]
-        scores = [self.gold(row) if with_targets else None for row in rows]
-        targets = [None if s is None else s / (self.score_max or 1.0) for s in scores]
-        pieces = encode_rows(
-            [rows[i] for i in owners],
-            [text for own in texts for text in own],
-            tokenizer,
-            max_length=max_length,
-            rule=self.on_overflow,
-            stride=max_length,
+        return text_examples(
+            self, rows, tokenizer, max_length=max_length, with_targets=with_targets, total=sum
         )
-        encodings = [windows[0] for windows in pieces]
-        tokens = [0] * len(rows)
-        for i, e in zip(owners, encodings, strict=True):
-            tokens[i] += e.num_tokens
-        return [
-            Example(
-                i, e.input_ids, e.token_type_ids, e.num_tokens, targets[i], row_tokens=tokens[i]
-            )
-            for i, e in zip(owners, encodings, strict=True)
-        ]
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return groups of two.
@@ -266,7 +247,7 @@ class SentenceEmbedding:
         if self._is_contrastive:
             ids = text_ids(e.input_ids for e in examples).reshape(-1, 2)
             return Targets(torch.from_numpy(ids), groups=groups)
-        scores = [example.target for example in examples[::2]]
+        scores = [example.target / (self.score_max or 1.0) for example in examples[::2]]
         return Targets(torch.tensor(scores, dtype=torch.float32), groups=groups)
 
     def count(self, targets: Targets) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, encode_rows, lengths_of, rows_of
+from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import BadRowReporter, check_each, name_of, suffix_of
 from filbert.data.texts import as_number
@@ -36,7 +35,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
     uncalibrated,
 )
-from filbert.tasks.rows import row_targets, row_texts
+from filbert.tasks.rows import row_targets, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -251,30 +250,7 @@ class MultipleChoice:
             )
         return choices.index(value)
 
-    def examples(
-        self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
-    ) -> list[Example]:
-        """Return one sequence a choice: the context, then the choice."""
-        pairs = [row_texts(self, row) for row in rows]
-        pieces = encode_rows(
-            [row for row, choices in zip(rows, pairs, strict=True) for _ in choices],
-            list(chain.from_iterable(pairs)),
-            tokenizer,
-            max_length=max_length,
-            rule=self.on_overflow,
-            stride=1,
-        )
-        encodings = chain.from_iterable(pieces)
-        examples = []
-        for i, (row, choices) in enumerate(zip(rows, pairs, strict=True)):
-            target = self.gold(row) if with_targets else None
-            own = [next(encodings) for _ in choices]
-            longest = max(e.num_tokens for e in own)
-            examples += [
-                Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=longest)
-                for e in own
-            ]
-        return examples
+    examples = text_examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return int64 (R,) numbers of the right choices; groups: the choices of each row."""

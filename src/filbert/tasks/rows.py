@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -126,32 +126,44 @@ def row_check(task: Task) -> RowCheck:
     )
 
 
-# Sequences of rows that hold a text or a pair
+# Sequences of rows that hold texts or pairs
 
 
 def text_examples(
-    task: Task, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
+    task: Task,
+    rows: Sequence[Row],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    with_targets: bool,
+    total: Callable[[list[int]], int] = max,
 ) -> list[Example]:
-    """Return one sequence a row, or one a window; the target of each is the row's `gold`.
+    """Return a sequence for each text of a row, or its windows; their target is the row's `gold`.
 
-    It is the method `examples` of tasks whose rows hold a text or a pair.
+    It is the method `examples` of most tasks. `total` makes the number of tokens of a row from
+    those of its texts.
     """
     spec = task.spec
-    pieces = encode_rows(
-        rows,
-        [text_of(row, spec.clean) for row in rows],
-        tokenizer,
-        max_length=max_length,
-        rule=spec.on_overflow,
-        stride=spec.stride,
+    texts = [row_texts(task, row) for row in rows]
+    pieces = iter(
+        encode_rows(
+            [row for row, own in zip(rows, texts, strict=True) for _ in own],
+            [text for own in texts for text in own],
+            tokenizer,
+            max_length=max_length,
+            rule=spec.on_overflow,
+            stride=spec.stride,
+        )
     )
     examples = []
-    for i, (row, windows) in enumerate(zip(rows, pieces, strict=True)):
+    for i, (row, own) in enumerate(zip(rows, texts, strict=True)):
         target = task.gold(row) if with_targets else None
-        whole = windows[-1].start + windows[-1].num_tokens
+        windows = [next(pieces) for _ in own]
+        tokens = total([some[-1].start + some[-1].num_tokens for some in windows])
         examples += [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
-            for e in windows
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=tokens)
+            for some in windows
+            for e in some
         ]
     return examples
 
