@@ -42,7 +42,7 @@ from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, announce, learn, measure, new_loader, opening, save
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, train
+from filbert.train.loop import Outcome, Training
 from filbert.train.options import TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
@@ -281,18 +281,16 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     if pair.parallel.is_first:
         folder.mkdir(exist_ok=True)
     say("stage 1: the layers of the teacher")
-    outcome = train(
-        Training(
-            model=student,
-            task=LayerDistillation(pair.layer_losses),
-            schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
-            run=pair.options.run,
-            precision=pair.prepared.precision,
-            parallel=pair.parallel,
-            folder=folder,
-            fingerprint=pair.prepared.fingerprint,
-        )
-    )
+    outcome = Training(
+        model=student,
+        task=LayerDistillation(pair.layer_losses),
+        schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
+        run=pair.options.run,
+        precision=pair.prepared.precision,
+        parallel=pair.parallel,
+        folder=folder,
+        fingerprint=pair.prepared.fingerprint,
+    ).train()
     say("stage 2: its answers")
     pair.prepared.model.requires_grad_(True)
     freeze(pair.prepared.model, pair.options.train.freeze)

@@ -41,7 +41,7 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
+from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions
@@ -372,21 +372,19 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    outcome = train(
-        Training(
-            model=model if trained is None else trained,
-            task=objective,
-            schedule=schedule,
-            run=prepared.options.run,
-            precision=prepared.precision,
-            parallel=parallel,
-            folder=folder,
-            fingerprint=prepared.fingerprint,
-            evaluate=None if dev is None else evaluate,
-            keep_best=chooses_step(prepared),
-            forward=forward,
-        )
-    )
+    outcome = Training(
+        model=model if trained is None else trained,
+        task=objective,
+        schedule=schedule,
+        run=prepared.options.run,
+        precision=prepared.precision,
+        parallel=parallel,
+        folder=folder,
+        fingerprint=prepared.fingerprint,
+        evaluate=None if dev is None else evaluate,
+        keep_best=chooses_step(prepared),
+        forward=forward,
+    ).train()
     if parallel.is_first:
         # Without the projections of a student.
         outcome.weights = {name: outcome.weights[name] for name in model.state_dict()}

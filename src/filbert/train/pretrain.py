@@ -42,7 +42,7 @@ from filbert.train.base_model import freeze, with_dropout, with_embeddings
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.log import progress_bar, say
-from filbert.train.loop import Outcome, Training, max_tokens_of, train
+from filbert.train.loop import Outcome, Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions
 from filbert.train.pretrain_options import PretrainOptions
@@ -117,20 +117,18 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             run |= {"fingerprint": job.fingerprint} | job.more
             _announce(job, schedule, run)
         with folder_of_all(options, run, parallel) as folder:
-            outcome = train(
-                Training(
-                    model=job.model,
-                    task=job.task,
-                    schedule=schedule,
-                    run=options,
-                    precision=job.precision,
-                    parallel=parallel,
-                    folder=folder,
-                    fingerprint=job.fingerprint,
-                    evaluate=partial(job.measure, job.precision) if job.measure else None,
-                    keep_best=False,
-                )
-            )
+            outcome = Training(
+                model=job.model,
+                task=job.task,
+                schedule=schedule,
+                run=options,
+                precision=job.precision,
+                parallel=parallel,
+                folder=folder,
+                fingerprint=job.fingerprint,
+                evaluate=partial(job.measure, job.precision) if job.measure else None,
+                keep_best=False,
+            ).train()
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
                 metrics = {"dev": job.measure(exact)} if job.measure else {}
