@@ -19,6 +19,7 @@ from filbert.tasks.base import Task, TaskSpec, set_vector_head
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import say
+from filbert.train.options import BaseModelOptions
 
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
@@ -28,29 +29,23 @@ _HEAD_KEPT = "head kept"
 
 
 def load_for_task(
-    name: str,
+    base: BaseModelOptions,
     task: Task,
     *,
-    keep_layers: str | None = None,
-    causal: bool = False,
     max_length: int | None = None,
     dropout: float | None = None,
-    new_head: bool = False,
-    embeddings: str | None = None,
 ) -> tuple[Checkpoint, Tokenizer, int]:
     """Return the model to start from with the task's head, its tokenizer, and the maximum length.
 
-    Texts are cut at `max_length` tokens, or at the limit of the model. `keep_layers` is as for
-    `layers_to_keep`, None for all; `new_head` is as for `with_task_head`, `embeddings` as for
-    `with_embeddings`.
+    Texts are cut at `max_length` tokens, or at the limit of the model.
     """
-    place = find_model(name)
+    place = find_model(base.name)
     tokenizer, checkpoint = read_tokenizer(place), read_checkpoint(place)
-    if keep_layers is not None:
-        layers = layers_to_keep(keep_layers, checkpoint.config.num_hidden_layers)
+    if base.keep_layers is not None:
+        layers = layers_to_keep(base.keep_layers, checkpoint.config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
-    checkpoint = with_dropout(as_causal(checkpoint) if causal else checkpoint, dropout)
-    checkpoint = with_embeddings(checkpoint, tokenizer, embeddings)
+    checkpoint = with_dropout(as_causal(checkpoint) if base.causal else checkpoint, dropout)
+    checkpoint = with_embeddings(checkpoint, tokenizer, base.embeddings)
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
@@ -58,7 +53,7 @@ def load_for_task(
     usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
     config.check_max_length(max_length)
     length = max_length or min(tokenizer.max_length or positions, positions, usual)
-    return with_task_head(checkpoint, task, new_head=new_head), tokenizer, length
+    return with_task_head(checkpoint, task, new_head=base.new_head), tokenizer, length
 
 
 def with_embeddings(checkpoint: Checkpoint, tokenizer: Tokenizer, path: str | None) -> Checkpoint:

@@ -43,7 +43,7 @@ from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, announce, learn, measure, new_loader, opening, save
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training
-from filbert.train.options import TrainOptions
+from filbert.train.options import BaseModelOptions, TrainOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
@@ -162,12 +162,9 @@ def _load_student(
             "Name a smaller model with --student, or keep some of the teacher's layers with "
             "--keep-layers, such as --keep-layers 0,2,4."
         )
+    base = BaseModelOptions(name=chosen.student or chosen.teacher, keep_layers=chosen.keep_layers)
     checkpoint, tokenizer, max_length = load_for_task(
-        chosen.student or chosen.teacher,
-        task,
-        keep_layers=chosen.keep_layers,
-        max_length=data.max_length,
-        dropout=options.train.dropout,
+        base, task, max_length=data.max_length, dropout=options.train.dropout
     )
     if data.max_length is None:
         max_length = min(max_length, teacher.max_length)

@@ -163,14 +163,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     torch.manual_seed(options.run.seed)
     base = options.model
     checkpoint, tokenizer, max_length = load_for_task(
-        base.name,
-        task,
-        keep_layers=base.keep_layers,
-        causal=base.causal,
-        max_length=options.data.max_length,
-        dropout=options.train.dropout,
-        new_head=base.new_head,
-        embeddings=base.embeddings,
+        base, task, max_length=options.data.max_length, dropout=options.train.dropout
     )
     model = build(checkpoint, task, base.reinit_layers)
     is_frozen = freeze(model, options.train.freeze)
