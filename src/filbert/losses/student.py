@@ -7,7 +7,7 @@ Layers are numbered from 0: 0 is the embeddings, i the output of the i-th layer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,7 +32,6 @@ from filbert.model.heads import Model
 from filbert.model.pooling import standing_rows
 from filbert.model.positions import rotate
 
-_PROJECTIONS = "projections."
 # Logits of one model over the vocabulary that are in memory at a time: 128 MB of float32.
 _MAX_LOGITS = 2**25
 
@@ -147,7 +146,7 @@ class StudentOutput(NamedTuple):
 class Student(nn.Module):
     """A model in training with its projections and its teacher.
 
-    Its state has the names of the model, and "projections..." that are not saved (`own_weights`).
+    Its state has the names of the model, and "projections..." that are not saved with it.
 
     Args:
         teacher: A model with the same vocabulary.
@@ -317,11 +316,6 @@ def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> 
     student.zero_grad(set_to_none=True)
     student.train(was_training)
     return sum(parameter.numel() for parameter in unreached)
-
-
-def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a student's state without its projections, by the names of Model.state_dict()."""
-    return {name: value for name, value in weights.items() if not name.startswith(_PROJECTIONS)}
 
 
 def _tensor(output: Tensor | tuple[Tensor, ...]) -> Tensor:

@@ -115,18 +115,6 @@ def difference(one: np.ndarray, other: np.ndarray, *, level: float = 0.95) -> di
     return {"low": low, "high": high, "p": two_sided_p(one - other)}
 
 
-def paired_differences(
-    one: Form, other: Form, gold: np.ndarray, *, resamples: int
-) -> dict[str, dict[str, Any]]:
-    """Test two models on the same rows: see `difference`, by metric; `other` is subtracted.
-
-    Rows are drawn within the classes of `gold`, (N,).
-    """
-    mine, theirs = resampled([one.of, other.of], gold, resamples=resamples, seed=0)
-    pairs = zip(one.names, mine, theirs, strict=True)
-    return {name: difference(a, b) for name, a, b in pairs}
-
-
 class McNemar(NamedTuple):
     """Rows that only one of two models got right, and the p-value of that division."""
 

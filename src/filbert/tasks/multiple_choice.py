@@ -54,8 +54,14 @@ class ContextsWithChoices(RowFormat):
         Labelled rows have as many choices as the first row of the file.
         """
         path, names, labelled, on_error = source
-        _check_columns(names)
         columns, expected = names.choice_columns, None
+        if columns is not None and (
+            names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns)
+        ):
+            raise ConfigError(
+                f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
+                "different columns and excludes --choices-column."
+            )
         if columns is None and suffix_of(path) in (".csv", ".tsv"):
             raise InputError(
                 f"{name_of(path)}: a table has one column per choice, and none are named. "
@@ -126,18 +132,6 @@ class ContextsWithChoices(RowFormat):
             if len(set(choices)) < len(choices):
                 message = "Rows that offer one choice twice."
                 yield Finding("warning", "repeated_choice", message, row.where)
-
-
-def _check_columns(names: ColumnNames) -> None:
-    """Refuse one column of choices only, one twice, or a list in addition to the columns."""
-    columns = names.choice_columns
-    if columns is None:
-        return
-    if names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns):
-        raise ConfigError(
-            f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
-            "different columns and excludes --choices-column."
-        )
 
 
 def _choices_of(row: Row) -> list[str]:
@@ -216,7 +210,6 @@ class MultipleChoice:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """Create a task from options, before any row is read."""
         refuse_cleaning(options, "choices are read as written")
-        _check_columns(names)
         return cls(on_overflow=options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.columns import ColumnNames
@@ -25,7 +24,8 @@ from filbert.metrics.bootstrap import (
     RankedRows,
     binary_form,
     class_form,
-    paired_differences,
+    difference,
+    resampled,
 )
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
@@ -147,25 +147,17 @@ def _value(metrics: Mapping[str, Any], metric: str) -> float | None:
     return 0.0 if value is None and metric in ("spearman", "pearson") else value
 
 
-def _decoded(
-    task: Task, outputs: Mapping[str, Sequence[Tensor]], parts: Mapping[str, Split]
-) -> Answered:
-    """Return predictions from log-probabilities or logits, float64 (R, labels), by split."""
-    examples = {
-        name: [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(part.rows))]
-        for name, part in parts.items()
-    }
-    return task, {name: task.decode(outputs[name], examples[name]) for name in parts}
-
-
 def _most_frequent(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered:
     # Whether a training row has a label, bool (rows, labels).
     spec, labels = task.spec, np.asarray(train.gold)
     labels = labels if spec.multilabel else np.arange(spec.num_labels or 0) == labels[:, None]
     logits = np.log((labels.sum(0) + 1) / ((~labels).sum(0) + 1 if spec.multilabel else 1))
     logits[logits.argmax()] = max(logits.max(), 0.01)  # A probability above 0.5.
-    one = torch.from_numpy(logits)
-    return _decoded(task, {name: [one] * len(part.rows) for name, part in parts.items()}, parts)
+    answers = {}
+    for name, part in parts.items():
+        examples = [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(part.rows))]
+        answers[name] = task.decode([torch.from_numpy(logits)] * len(examples), examples)
+    return task, answers
 
 
 def _linear(
@@ -244,7 +236,9 @@ def differences(
         return {}
     is_class = task.spec.labels_are_classes and not task.spec.multilabel
     strata = np.asarray(gold) if is_class else np.zeros(len(gold), int)
-    found = paired_differences(mine, theirs, strata, resamples=RESAMPLES)
+    tables = resampled([mine.of, theirs.of], strata, resamples=RESAMPLES, seed=0)
+    pairs = zip(mine.names, *tables, strict=True)
+    found = {name: difference(one, another) for name, one, another in pairs}
     return {key: values for key, values in found.items() if values["low"] is not None}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -32,7 +33,7 @@ from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.inference.masked_text import measure
-from filbert.losses.student import Student, own_weights
+from filbert.losses.student import Student
 from filbert.model.precision import Precision
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.distillation import LayerDistillation
@@ -42,7 +43,7 @@ from filbert.train.base_model import freeze, with_dropout, with_embeddings
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.log import progress_bar, say
-from filbert.train.loop import Outcome, Training, max_tokens_of
+from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions
 from filbert.train.pretrain_options import PretrainOptions
@@ -109,10 +110,10 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
         interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
         schedule = Schedule(job.phases, job.options.train, interval=interval)
         run: dict[str, Any] = {}
+        # Projections to the width of a teacher are not saved.
+        model = job.model.model if isinstance(job.model, Student) else job.model
         if parallel.is_first:
-            # Projections to the width of a teacher are not saved.
-            kept = job.model.model if isinstance(job.model, Student) else job.model
-            run = begun(job, kept, clock=clock, parallel=parallel)
+            run = begun(job, model, clock=clock, parallel=parallel)
             run["data"] = {name: _describe(corpus) for name, corpus in job.corpora.items()}
             run |= {"fingerprint": job.fingerprint} | job.more
             _announce(job, schedule, run)
@@ -134,13 +135,14 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
                 metrics = {"dev": job.measure(exact)} if job.measure else {}
                 run |= ended(outcome, metrics, clock=clock)
                 run["tokens"] = outcome.num_tokens
-                _save(job, outcome, run, folder / "model")
+                weights = {name: outcome.weights[name] for name in model.state_dict()}
+                _save(job, weights, run, folder / "model")
     return run
 
 
-def _save(job: TextRun, outcome: Outcome, run: dict[str, Any], folder: Path) -> None:
+def _save(job: TextRun, weights: dict[str, Tensor], run: dict[str, Any], folder: Path) -> None:
     """Write the folder of the model, and of its generator."""
-    weights, generator = own_weights(outcome.weights), None
+    generator = None
     checkpoint = dataclasses.replace(job.checkpoint, tensors=weights)
     if isinstance(job.model, ReplacedTokenModel):
         config = job.model.generator.config
