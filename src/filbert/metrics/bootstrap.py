@@ -216,22 +216,21 @@ class RankedRows:
         return found
 
 
-class CalledRows:
-    """Rows with their gold and predicted class, ready for weights."""
+def confusion_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Weighting:
+    """Return a function from weights to counts by gold and predicted class, int64 (C, C, B).
 
-    def __init__(self, gold: np.ndarray, called: np.ndarray, num_classes: int) -> None:
-        """Group rows by cell of the confusion matrix; class numbers, int or bool (N,) each."""
-        cells = np.asarray(gold, dtype=np.int64) * num_classes + np.asarray(called, dtype=np.int64)
-        self._order = np.argsort(cells, kind="stable")
-        self._cells, self._starts = np.unique(cells[self._order], return_index=True)
-        self._classes = num_classes
+    The class numbers are int or bool (N,) each.
+    """
+    cells = np.asarray(gold, dtype=np.int64) * num_classes + np.asarray(called, dtype=np.int64)
+    order = np.argsort(cells, kind="stable")
+    filled, starts = np.unique(cells[order], return_index=True)
 
-    def confusion(self, weights: np.ndarray) -> np.ndarray:
-        """Return counts by gold and predicted class, int64 (C, C, B); weights int (N, B)."""
-        table = np.zeros((self._classes**2, weights.shape[1]), dtype=np.int64)
-        sums = np.add.reduceat(weights[self._order], self._starts, axis=0, dtype=np.int64)
-        table[self._cells] = sums
-        return table.reshape(self._classes, self._classes, -1)
+    def of(weights: np.ndarray) -> np.ndarray:
+        table = np.zeros((num_classes**2, weights.shape[1]), dtype=np.int64)
+        table[filled] = np.add.reduceat(weights[order], starts, axis=0, dtype=np.int64)
+        return table.reshape(num_classes, num_classes, -1)
+
+    return of
 
 
 def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
@@ -275,12 +274,12 @@ def binary_form(
         called: Decisions, bool (N,).
         recalls: By name, to give the best precision at.
     """
-    ranked, decided = RankedRows(is_positive, scores), CalledRows(is_positive, called, 2)
+    ranked, confusion_of = RankedRows(is_positive, scores), confusion_form(is_positive, called, 2)
     rates: tuple[Rate, ...] = ("f1", "precision", "recall", "accuracy", "mcc")
     at = dict(recalls or {})
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = decided.confusion(weights)
+        confusion = confusion_of(weights)
         areas = ranked.areas(weights, list(at.values()))
         return np.vstack([areas[:2], *(rate_of(confusion, rate) for rate in rates), areas[2:]])
 
@@ -289,11 +288,11 @@ def binary_form(
 
 def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
     """Return the rates of a choice between classes; class numbers, int (N,) each."""
-    decided = CalledRows(gold, called, num_classes)
+    confusion_of = confusion_form(gold, called, num_classes)
     rates: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = decided.confusion(weights)
+        confusion = confusion_of(weights)
         return np.stack([rate_of(confusion, rate) for rate in rates])
 
     return Form(rates, of)

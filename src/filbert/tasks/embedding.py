@@ -22,7 +22,7 @@ from filbert.data.doctor import Finding
 from filbert.data.examples import Example, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
 from filbert.metrics.similarity import (
     own_pair_ranks,
@@ -40,7 +40,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
     uncalibrated,
 )
-from filbert.tasks.rows import TextRows, text_examples
+from filbert.tasks.rows import TextRows, score_of, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -111,20 +111,6 @@ class TextPairs(TextRows):
 
 
 PAIRS = TextPairs()
-
-
-def _score_of(row: Row) -> float | None:
-    """Return the label as a number; None without one."""
-    value = row.values.get("label")
-    if value is None or value == "":
-        return None
-    number = as_number(value)
-    if not math.isfinite(number):
-        raise InputError(
-            f"{row.where}: label {printable(repr(value), 40)} is not a number. A label says how "
-            "similar both texts are."
-        )
-    return number
 
 
 @dataclass(frozen=True)
@@ -224,7 +210,7 @@ class SentenceEmbedding:
                 f"{row.where}: no second text. Sentence vectors are trained on pairs; fill the "
                 "column 'text_pair', or drop the row."
             )
-        score = _score_of(row)
+        score = score_of(row, "A label says how similar both texts are.")
         if score is None and not self._is_contrastive:
             raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
         return score

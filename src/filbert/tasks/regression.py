@@ -18,21 +18,20 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
 from filbert.data.records import Row
-from filbert.data.texts import as_number, read_texts
+from filbert.data.texts import read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import ACTIVATIONS, mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec, uncalibrated
-from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
+from filbert.tasks.rows import (
+    TextRows,
+    number_in,
+    row_outputs,
+    row_targets,
+    score_of,
+    text_examples,
+)
 from filbert.text.clean import Cleaning
-
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def score_in(value: Any) -> float | None:
-    """Return a score as a float; None if it is not a finite number of float32."""
-    number = as_number(value)
-    return number if abs(number) <= _LARGEST else None
 
 
 class ScoredTexts(TextRows):
@@ -53,7 +52,7 @@ class ScoredTexts(TextRows):
         """Return `value` as a float."""
         if "value" not in prediction:
             raise InputError(f"{where}: a prediction needs 'value', a number.")
-        score = score_in(prediction["value"])
+        score = number_in(prediction["value"])
         if score is None:
             value = printable(repr(prediction["value"]), 40)
             raise InputError(f"{where}: the value {value} is not a number.")
@@ -123,15 +122,10 @@ class Regression:
 
     def gold(self, row: Row) -> float:
         """Return the row's score."""
-        value = row.values.get("label")
-        if value is None or (isinstance(value, str) and not value.strip()):
-            raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-        score = score_in(value)
+        advice = "Write scores as in 3.5. For labels that are words: --task classification."
+        score = score_of(row, advice)
         if score is None:
-            raise InputError(
-                f"{row.where}: label {printable(repr(value), 40)} is not a number. "
-                "Write scores as in 3.5. For labels that are words: --task classification."
-            )
+            raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
         return score
 
     examples = text_examples

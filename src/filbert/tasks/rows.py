@@ -18,13 +18,16 @@ from filbert.data.doctor import RowCheck
 from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import text_of, text_row
+from filbert.data.texts import as_number, text_of, text_row
+from filbert.errors import InputError, printable
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowFormat, RowSource, Targets, Task
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
 log = logging.getLogger(__name__)
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_task_rows(
@@ -96,6 +99,28 @@ def complete_predictions(
     task = form.with_labels(task, rows, answers)
     pairs = zip(rows, answers, strict=True)
     return task, [form.complete(task.spec, row, a.values, a.where) for row, a in pairs]
+
+
+def number_in(value: Any) -> float | None:
+    """Return a value as a float; None if it is not a finite number of float32."""
+    number = as_number(value)
+    return number if abs(number) <= _LARGEST else None
+
+
+def score_of(row: Row, advice: str) -> float | None:
+    """Return the number in the column `label`, None if it is empty.
+
+    Raises:
+        InputError: It is no number; `advice` says what to do.
+    """
+    value = row.values.get("label")
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    score = number_in(value)
+    if score is None:
+        given = printable(repr(value), 40)
+        raise InputError(f"{row.where}: label {given} is not a number. {advice}")
+    return score
 
 
 class TextRows(RowFormat):
