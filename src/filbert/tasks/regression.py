@@ -18,19 +18,12 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, check_overflow, lengths_of, rows_of
 from filbert.data.records import Row
-from filbert.data.texts import read_texts
+from filbert.data.texts import as_number, read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import ACTIVATIONS, mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec, uncalibrated
-from filbert.tasks.rows import (
-    TextRows,
-    number_in,
-    row_outputs,
-    row_targets,
-    score_of,
-    text_examples,
-)
+from filbert.tasks.rows import TextRows, row_outputs, row_targets, score_of, text_examples
 from filbert.text.clean import Cleaning
 
 
@@ -52,8 +45,8 @@ class ScoredTexts(TextRows):
         """Return `value` as a float."""
         if "value" not in prediction:
             raise InputError(f"{where}: a prediction needs 'value', a number.")
-        score = number_in(prediction["value"])
-        if score is None:
+        score = as_number(prediction["value"])
+        if not math.isfinite(score):
             value = printable(repr(prediction["value"]), 40)
             raise InputError(f"{where}: the value {value} is not a number.")
         return {"value": score}

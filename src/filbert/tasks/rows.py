@@ -101,23 +101,17 @@ def complete_predictions(
     return task, [form.complete(task.spec, row, a.values, a.where) for row, a in pairs]
 
 
-def number_in(value: Any) -> float | None:
-    """Return a value as a float; None if it is not a finite number of float32."""
-    number = as_number(value)
-    return number if abs(number) <= _LARGEST else None
-
-
 def score_of(row: Row, advice: str) -> float | None:
     """Return the number in the column `label`, None if it is empty.
 
     Raises:
-        InputError: It is no number; `advice` says what to do.
+        InputError: It is not a finite number of float32; `advice` says what to do.
     """
     value = row.values.get("label")
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    score = number_in(value)
-    if score is None:
+    score = as_number(value)
+    if not abs(score) <= _LARGEST:
         given = printable(repr(value), 40)
         raise InputError(f"{row.where}: label {given} is not a number. {advice}")
     return score
