@@ -155,19 +155,15 @@ def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
     return model
 
 
-def freeze(model: Trainable, asked: str | None) -> bool:
+def freeze(model: Trainable, asked: str | None) -> None:
     """Freeze the parts that the user names, and a pooler that no head reads.
 
     Args:
-        model: changed in place.
-        asked: parts between commas: "embeddings", layers from 0 such as "3" or "0-7", "encoder" for
+        asked: Parts between commas: "embeddings", layers from 0 such as "3" or "0-7", "encoder" for
             the embeddings and all layers. The pooler and the head always learn.
 
-    Returns:
-        Whether embeddings and all layers are frozen, so that their outputs never change.
-
     Raises:
-        ConfigError: there is no such part, or nothing is left to learn.
+        ConfigError: There is no such part, or nothing is left to learn.
     """
     encoder = model.encoder
     reads_pooled = model.head is not None and model.head.reads_pooled
@@ -180,22 +176,16 @@ def freeze(model: Trainable, asked: str | None) -> bool:
         encoder.final_norm.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"--freeze {asked} leaves nothing to train.")
-    return len(frozen) == len(encoder.layers) + 1
 
 
 def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
     """Freeze the encoder without its pooler, and add low-rank adapters to its dense layers.
 
-    A and B are drawn from torch's default generator.
-
-    Args:
-        model: changed in place.
-
-    Returns:
-        The checkpoint with the model's own tensors, which saves the memory of a second encoder.
+    A and B are drawn from torch's default generator. The checkpoint that is returned has the
+    model's own tensors, which saves the memory of a second encoder.
 
     Raises:
-        ConfigError: the model cannot be the base of an adapter.
+        ConfigError: The model cannot be the base of an adapter.
     """
     adapters.check_base(checkpoint)
     checkpoint = dataclasses.replace(checkpoint, tensors=dict(model.state_dict()))

@@ -36,7 +36,7 @@ from filbert.tasks.distillation import (
 )
 from filbert.tasks.rows import read_task_rows
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
@@ -122,7 +122,8 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     checkpoint, tokenizer, max_length = _load_student(options, task, teacher)
     layer_losses = _layer_losses(options.loss, task, checkpoint.config, teacher.model.config)
     model = build(checkpoint, task)
-    if freeze(model, options.train.freeze) and layer_losses:
+    freeze(model, options.train.freeze)
+    if layer_losses and is_encoder_frozen(model):
         raise ConfigError(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."

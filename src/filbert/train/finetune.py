@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.doctor import check_rows
 from filbert.data.examples import lengths_of, rows_of
 from filbert.data.loader import Loader
 from filbert.data.records import Row
@@ -28,9 +29,16 @@ from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.classification import WithContrast
-from filbert.tasks.rows import row_labels, row_texts
+from filbert.tasks.rows import row_check, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, load_for_task
+from filbert.train.base_model import (
+    add_low_rank,
+    build,
+    freeze,
+    has_new_head,
+    is_encoder_frozen,
+    load_for_task,
+)
 from filbert.train.defaults import (
     contrast_weight,
     default_lines,
@@ -51,7 +59,6 @@ from filbert.train.run_folder import already_finished, check_out, folder_of_all,
 from filbert.train.splits import (
     Division,
     Split,
-    check_data,
     finding_lines,
     read_splits,
     token_lines,
@@ -145,13 +152,12 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
             )
             if parallel.is_first:
                 learned = learned_weights(prepared.model, outcome.weights)
-                outcome = replace(outcome, weights=learned)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
-                    save_adapter(folder, outcome.weights, prepared.checkpoint, options.model)
+                    save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
 
 
@@ -166,7 +172,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         base, task, max_length=options.data.max_length, dropout=options.train.dropout
     )
     model = build(checkpoint, task, base.reinit_layers)
-    is_frozen = freeze(model, options.train.freeze)
+    freeze(model, options.train.freeze)
     if base.lora is not None:
         checkpoint = add_low_rank(model, checkpoint, base.lora)
     is_new = has_new_head(checkpoint, task)
@@ -178,7 +184,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         num_layers=model.config.num_hidden_layers,
         num_labels=task.spec.num_labels or 1,
         has_new_head=is_new,
-        is_frozen=is_frozen,
+        is_frozen=is_encoder_frozen(model),
         is_lora=base.lora is not None,
         is_started=contrast > 0,
     )
@@ -226,6 +232,8 @@ def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str
         return {}
     task, splits = prepared.task, prepared.splits
     facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
+    files = {name: (split.path, split.rows) for name, split in splits.items()}
+    problems = check_rows(files, row_check(task)).problems
     return facts | {
         "task": facts["options"].get("task") or task.spec.name,
         "labels": list(task.spec.labels or ()),
@@ -233,7 +241,7 @@ def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str
         "positive": task.spec.positive,
         "data": {name: _split_facts(split, prepared) for name, split in splits.items()},
         "fingerprint": prepared.fingerprint,
-        "findings": check_data(task, splits),
+        "findings": [asdict(found) for found in problems if found.level != "note"],
     }
 
 
@@ -471,9 +479,8 @@ def save(
     folder: Path,
 ) -> None:
     """Add the times of the run to run.json and write the model folder."""
-    took = dict(prepared.took)
-    took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
-    run |= took
+    run |= prepared.took
+    run["training_cpu_seconds"] += outcome.cpu_seconds
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(

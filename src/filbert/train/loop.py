@@ -167,7 +167,13 @@ class Training:
                 progress.clock = clock_before + now - began
                 progress.seconds += now - started
                 progress.cpu_seconds += time.process_time() - cpu_started
-                self._count(gradient)
+                if schedule.seconds is not None:
+                    # All ranks must agree on the end of the run and on when dev is evaluated.
+                    times = parallel.broadcast([progress.clock, progress.seconds])
+                    progress.clock, progress.seconds = times
+                progress.step += 1
+                progress.tokens += gradient.num_tokens
+                progress.places += gradient.num_places
                 self._log_step(gradient, loader, lr=rate, norm=norm, seconds=now - started)
                 is_due = schedule.is_due(progress, clock_of_last)
                 if is_due:
@@ -220,17 +226,6 @@ class Training:
                 f"step {step}: out of memory; micro-batches now hold {loader.max_tokens:,} tokens "
                 f"(the batch and its gradient stay the same)"
             )
-
-    def _count(self, gradient: Gradient) -> None:
-        """Add a finished step to the progress; with a time budget, share the times of rank 0."""
-        progress = self.progress
-        if self.schedule.seconds is not None:
-            # All ranks must agree on the end of the run and on when dev is evaluated.
-            times = [progress.clock, progress.seconds]
-            progress.clock, progress.seconds = self.parallel.broadcast(times)
-        progress.step += 1
-        progress.tokens += gradient.num_tokens
-        progress.places += gradient.num_places
 
     def _log_step(
         self, gradient: Gradient, loader: Batches, *, lr: float, norm: float, seconds: float
