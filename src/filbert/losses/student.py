@@ -23,7 +23,6 @@ from filbert.losses.distillation import (
     relation_divergence,
     score_error,
     soft_targets,
-    split_heads,
     squared_error,
 )
 from filbert.model.config import EncoderConfig
@@ -226,7 +225,7 @@ class Student(nn.Module):
         plans = (student.plans[pair[0]], teacher.plans[pair[1]])
         qkv = (student.qkv[pair[0]], teacher.qkv[pair[1]])
         if loss.kind == "relations":
-            first, second = (split_heads(part, loss.heads) for part in qkv)
+            first, second = (part.reshape(*part.shape[:2], loss.heads, -1) for part in qkv)
             return relation_divergence(first, second, plans[0])
         first, second = (
             (part if plan.angles is None else rotate(part, plan.angles))[:, :2]

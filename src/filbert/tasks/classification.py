@@ -32,11 +32,7 @@ from filbert.data.texts import has_lists_of_labels, read_texts
 from filbert.errors import ConfigError, InputError, did_you_mean
 from filbert.losses.contrastive import label_contrast
 from filbert.metrics import calibration
-from filbert.metrics.classification import (
-    binary_metrics,
-    multiclass_metrics,
-    multilabel_metrics,
-)
+from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
 from filbert.metrics.ranking import best_f1_threshold
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import (

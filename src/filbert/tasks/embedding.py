@@ -24,12 +24,7 @@ from filbert.data.records import Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
-from filbert.metrics.similarity import (
-    own_pair_ranks,
-    regression_metrics,
-    retrieval_metrics,
-    unit,
-)
+from filbert.metrics.similarity import own_pair_ranks, regression_metrics, retrieval_metrics, unit
 from filbert.tasks.base import (
     Prediction,
     RowSource,

@@ -19,12 +19,7 @@ from filbert.data.splitting import SPLITS
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.predictor import Predictor
-from filbert.losses.student import (
-    LayerLoss,
-    Student,
-    check_layer_losses,
-    freeze_unreached,
-)
+from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, task_from_dict, task_to_dict

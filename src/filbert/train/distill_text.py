@@ -18,12 +18,7 @@ from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
 from filbert.inference.forward import forward
 from filbert.inference.masked_text import measure
-from filbert.losses.student import (
-    LayerLoss,
-    Student,
-    check_layer_losses,
-    freeze_unreached,
-)
+from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,

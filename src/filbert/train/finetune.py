@@ -251,12 +251,16 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     rows = lengths_of(split.examples, rows_of(split.examples))
     lengths = [row["num_tokens"] for row in rows]
     every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
+    classes = task.spec.labels if task.spec.labels_are_classes else None
+    counts = Counter(dict.fromkeys(classes or (), 0))
+    for row in split.rows:
+        counts.update(row_labels(task, row))
     return {
         "path": split.path,
         "sha256": split.digest,
         "rows": len(split.rows),
         "sequences": len(split.examples),
-        "label_counts": dict(_label_counts(split, task)),
+        "label_counts": dict(counts),
         "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
@@ -277,15 +281,6 @@ def _problem(spec: TaskSpec) -> str:
     if spec.multilabel:
         return "multilabel"
     return "multiclass" if spec.positive is None else "binary"
-
-
-def _label_counts(split: Split, task: Task) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    if task.spec.labels_are_classes:
-        counts.update({label: 0 for label in task.spec.labels or ()})
-    for row in split.rows:
-        counts.update(row_labels(task, row))
-    return counts
 
 
 def announce(
@@ -472,11 +467,7 @@ def write_predictions(
 
 
 def save(
-    prepared: Prepared,
-    task: Task,
-    outcome: Outcome,
-    run: dict[str, Any],
-    folder: Path,
+    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
 ) -> None:
     """Add the times of the run to run.json and write the model folder."""
     run |= prepared.took

@@ -71,12 +71,7 @@ class WordCounts:
     num_parameters = 0
 
     def __init__(
-        self,
-        texts: Sequence[str],
-        *,
-        ngrams: int = 2,
-        min_df: int = 2,
-        is_symbols: bool = False,
+        self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2, is_symbols: bool = False
     ) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -130,7 +130,7 @@ class Training:
         """
         run = self.run
         folder = self.folder if self.parallel.is_first else None
-        with RunLog(folder, tensorboard=run.tensorboard, resume=run.resume) as self.log:
+        with RunLog(folder, tensorboard=run.tensorboard) as self.log:
             if run.resume:
                 self._resume()
             clock_before = self.progress.clock

@@ -309,11 +309,7 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
 
 
 def precision_losses(
-    trained: Checkpoint,
-    task: Task,
-    dev: Split,
-    exact: dict[str, Any],
-    device: torch.device,
+    trained: Checkpoint, task: Task, dev: Split, exact: dict[str, Any], device: torch.device
 ) -> dict[str, dict[str, Any] | None]:
     """Return how the metrics on the dev rows move when the model computes in less than float32.
 

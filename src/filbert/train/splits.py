@@ -287,10 +287,7 @@ def token_lines(
 
 
 def tokenise_splits(
-    rows: Mapping[str, list[Row]],
-    task: Task,
-    tokenizer: Tokenizer,
-    max_length: int,
+    rows: Mapping[str, list[Row]], task: Task, tokenizer: Tokenizer, max_length: int
 ) -> tuple[dict[str, Split], dict[str, float]]:
     """Tokenise the rows of all files; also return seconds by name, for run.json."""
     splits, took = {}, {}
