@@ -5,6 +5,7 @@ S sequences, R rows, C labels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -264,17 +265,16 @@ class Classification:
 
     def fit(self, rows: Iterable[Row]) -> Classification:
         """Find the labels (unless declared), whether there are several, and the class weights."""
-        by_label: dict[str, int] = {}
+        by_label: Counter[str] = Counter()
         num_rows, multilabel = 0, self.multilabel
         for row in rows:
             num_rows += 1
             multilabel = multilabel or has_list(row)
-            for label in class_labels(self.spec, row):
-                by_label[label] = by_label.get(label, 0) + 1
+            by_label.update(class_labels(self.spec, row))
         labels = tuple(sorted(by_label, key=label_order))
         if self.declared and self.labels:
             labels = self.labels
-        counts = np.array([by_label.get(label, 0) for label in labels], dtype=float)
+        counts = np.array([by_label[label] for label in labels], dtype=float)
         check_names(labels, multilabel=multilabel)
         weights = loss_weights(self.class_weights, labels, counts, num_rows, multilabel=multilabel)
         return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, rows_of
+from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
 from filbert.errors import ConfigError, InputError
@@ -268,12 +268,10 @@ class SentenceEmbedding:
                 for i, rank in zip(pool, ranks, strict=True):
                     predictions[i] |= {"rank": int(rank), "pool_size": len(pool)}
         for prediction, start, size in zip(predictions, starts, sizes, strict=True):
-            own = examples[start : start + size]
             if size == 1:
                 prediction["embedding"] = outputs[start].float().tolist()
-            prediction["truncated"] = any(example.truncated for example in own)
-            prediction["num_tokens"] = sum(example.num_tokens for example in own)
-        return predictions
+        lengths = lengths_of(examples, sizes)
+        return [row | length for row, length in zip(predictions, lengths, strict=True)]
 
     calibrate = uncalibrated
 

@@ -35,7 +35,7 @@ from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
-from filbert.train.finetune import Prepared, announce, learn, measure, new_loader, opening, save
+from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training
 from filbert.train.options import BaseModelOptions, TrainOptions
@@ -81,8 +81,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
         finished = already_finished(run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished
-        facts = opening(prepared, parallel, clock=clock)
-        announce(prepared, facts, schedule)
+        facts = opening(prepared, schedule, parallel, clock=clock)
         with folder_of_all(run, facts, parallel) as folder:
             first = _learn_layers(pair, folder / "stage-1") if has_stages else None
             layer_losses = () if has_stages else pair.layer_losses

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,8 +132,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         train_options = prepared.options.train
         interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
         schedule = Schedule([Phase(loader)], train_options, interval=interval)
-        facts = opening(prepared, parallel, clock=clock)
-        announce(prepared, facts, schedule, prints_findings=prints_findings)
+        facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
         steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
         for line in default_lines(options.train, train_options, steps):
             say(line)
@@ -223,18 +222,25 @@ def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
 # Before the first step
 
 
-def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str, Any]:
-    """Return run.json as it is before the first step; {} on other ranks than the first.
+def opening(
+    prepared: Prepared,
+    schedule: Schedule,
+    parallel: Parallel,
+    *,
+    clock: float,
+    prints_findings: bool = True,
+) -> dict[str, Any]:
+    """Print what is known before the first step, and return run.json; {} on other ranks.
 
     `clock` is `time.perf_counter` when the run started.
     """
     if not parallel.is_first:
         return {}
     task, splits = prepared.task, prepared.splits
-    facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
     files = {name: (split.path, split.rows) for name, split in splits.items()}
     problems = check_rows(files, row_check(task)).problems
-    return facts | {
+    facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
+    facts |= {
         "task": facts["options"].get("task") or task.spec.name,
         "labels": list(task.spec.labels or ()),
         "problem": _problem(task.spec),
@@ -243,6 +249,26 @@ def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str
         "fingerprint": prepared.fingerprint,
         "findings": [asdict(found) for found in problems if found.level != "note"],
     }
+    for line in prepared.division.lines() if prepared.division is not None else ():
+        say(line)
+    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
+    say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
+    for note in prepared.checkpoint.notes:
+        say(f"model: {note}")
+    say(f"precision: {facts['precision']} ({facts['precision_reason']})")
+    if facts["device"]["processes"] > 1:
+        say(f"processes: {facts['device']['processes']}")
+    if "dev" not in splits:
+        say("dev: none given, so no best step is chosen and no threshold is fitted")
+    elif not chooses_step(prepared):
+        few = len(splits["dev"].rows)
+        say(f"dev: {few} rows are too few to choose the best step, so the last one is kept")
+    if prints_findings:
+        rule, unk_id = prepared.task.spec.on_overflow, prepared.tokenizer.unk_id
+        lines = token_lines(facts["data"], splits, unk_id=unk_id, rule=rule)
+        for line in (*finding_lines(facts["findings"], facts["task"]), *lines):
+            say(line)
+    return facts
 
 
 def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
@@ -281,34 +307,6 @@ def _problem(spec: TaskSpec) -> str:
     if spec.multilabel:
         return "multilabel"
     return "multiclass" if spec.positive is None else "binary"
-
-
-def announce(
-    prepared: Prepared, run: Mapping[str, Any], schedule: Schedule, *, prints_findings: bool = True
-) -> None:
-    """Print what is known before the first step; nothing where `run` is empty."""
-    if not run:
-        return
-    splits = prepared.splits
-    for line in prepared.division.lines() if prepared.division is not None else ():
-        say(line)
-    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
-    say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
-    for note in prepared.checkpoint.notes:
-        say(f"model: {note}")
-    say(f"precision: {run['precision']} ({run['precision_reason']})")
-    if run["device"]["processes"] > 1:
-        say(f"processes: {run['device']['processes']}")
-    if "dev" not in splits:
-        say("dev: none given, so no best step is chosen and no threshold is fitted")
-    elif not chooses_step(prepared):
-        few = len(splits["dev"].rows)
-        say(f"dev: {few} rows are too few to choose the best step, so the last one is kept")
-    if prints_findings:
-        rule, unk_id = prepared.task.spec.on_overflow, prepared.tokenizer.unk_id
-        lines = token_lines(run["data"], splits, unk_id=unk_id, rule=rule)
-        for line in (*finding_lines(run["findings"], run["task"]), *lines):
-            say(line)
 
 
 # Training

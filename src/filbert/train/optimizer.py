@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -160,18 +160,13 @@ class Lamb(BertAdam):
                 update.add_(weight, alpha=-decay)
                 halves = (whole.chunk(group["parts"]) for whole in (weight, update))
                 matrices += [(*pair, rate) for pair in zip(*halves, strict=True)]
-        if matrices:
-            _adapt(matrices)
-
-
-def _adapt(matrices: Sequence[tuple[Tensor, Tensor, float]]) -> None:
-    """Turn each update into the new weights, by the LAMB ratio of its matrix."""
-    weights, updates, rates = zip(*matrices, strict=True)
-    norms = torch.stack(torch._foreach_norm([*weights, *updates])).double()
-    pairs = zip(*norms.view(2, -1).tolist(), strict=True)
-    for weight, update, rate, (size, step) in zip(weights, updates, rates, pairs, strict=True):
-        ratio = size / step if size > 0 and step > 0 else 1.0
-        torch.add(weight, update, alpha=rate * ratio, out=update)
+        if not matrices:
+            return
+        sides = [*(weight for weight, *_ in matrices), *(update for _, update, _ in matrices)]
+        norms = torch.stack(torch._foreach_norm(sides)).double().view(2, -1).T.tolist()
+        for (weight, update, rate), (size, length) in zip(matrices, norms, strict=True):
+            ratio = size / length if size > 0 and length > 0 else 1.0
+            torch.add(weight, update, alpha=rate * ratio, out=update)
 
 
 class Muon(torch.optim.AdamW):
