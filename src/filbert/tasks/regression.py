@@ -103,13 +103,11 @@ class Regression:
 
     def fit(self, rows: Iterable[Row]) -> Regression:
         """Make sure that there is something to learn."""
-        lowest, highest = math.inf, -math.inf
-        for row in rows:
-            score = self.gold(row)
-            lowest, highest = min(lowest, score), max(highest, score)
-        if lowest == highest:
+        scores = {self.gold(row) for row in rows}
+        if len(scores) == 1:
             raise InputError(
-                f"All training rows have the score {lowest:g}; there is nothing to learn from them."
+                f"All training rows have the score {scores.pop():g}; there is nothing to learn "
+                "from them."
             )
         return self
 

@@ -50,8 +50,7 @@ def read_task_rows(
     found = named_columns(task, path, names, labelled=labelled)
     if found != names:
         log.info(recognition_line(names, found))
-    names = found
-    return form.read(task.spec, RowSource(path, names, labelled, on_error))
+    return form.read(task.spec, RowSource(path, found, labelled, on_error))
 
 
 def named_columns(

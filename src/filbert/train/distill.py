@@ -38,7 +38,7 @@ from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
 from filbert.train.loop import Outcome, Training
-from filbert.train.options import BaseModelOptions, TrainOptions
+from filbert.train.options import BaseModelOptions, TrainOptions, chosen_value
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
@@ -263,7 +263,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     loss = pair.options.loss
     options = dataclasses.replace(
         pair.options.train,
-        lr=loss.hidden_lr or pair.options.train.peak_lr,
+        lr=loss.hidden_lr or pair.options.train.lr,
         schedule=loss.hidden_schedule or pair.options.train.schedule,
         warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
         metric=None,
@@ -296,7 +296,7 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     seconds = options.time_seconds
     return dataclasses.replace(
         options,
-        epochs=options.num_epochs * share,
+        epochs=chosen_value(options.epochs) * share,
         steps=None if options.steps is None else max(1, round(options.steps * share)),
         time=None if seconds is None else f"{seconds * share:.6f}s",
     )

@@ -34,7 +34,7 @@ from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
-from filbert.train.options import names_of
+from filbert.train.options import chosen_value, names_of
 from filbert.train.pretrain import (
     TextRun,
     check_length,
@@ -87,7 +87,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         corpora["train"],
         tokenizer,
         objective,
-        batch_size=options.train.rows_per_step,
+        batch_size=chosen_value(options.train.batch_size),
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )

@@ -52,7 +52,7 @@ from filbert.train.log import say
 from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, chosen_value
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
@@ -81,7 +81,6 @@ class Prepared:
     """What a run on labelled rows has read and checked before its first step.
 
     Attributes:
-        options: All options of the run, for its record.
         source: The model to start from, as the user named it.
         task: Decodes outputs and computes metrics; not calibrated.
         splits: train, and optionally dev and test.
@@ -213,7 +212,7 @@ def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
     options = prepared.options
     return Loader(
         prepared.splits["train"].examples,
-        batch_size=options.train.rows_per_step,
+        batch_size=chosen_value(options.train.batch_size),
         max_tokens=max_tokens_of(options.train, prepared.model.device, is_lora=is_lora),
         seed=options.run.seed,
     )

@@ -88,7 +88,6 @@ class Training:
 
     Attributes:
         model: Encoder and head, on its device; it is trained in place.
-        task: Gives targets, counts and losses.
         schedule: Gives batches and learning rate of every step, and the end of the run.
         run: Seed, saving and resuming.
         precision: Number format of the matrix products; the weights stay float32.

@@ -68,8 +68,7 @@ def measure_baselines(
         splits: With "train"; without others nothing is measured.
         metrics: Those of the trained model, by split.
         metric: What the best step was chosen by.
-        start: For the cosines of the untrained model.
-        device: Where the untrained model runs.
+        start, device: For the cosines of the untrained model.
         predictions: Of the trained model, by split; without them there are no intervals.
 
     Returns:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
-from filbert.train.options import TrainOptions
+from filbert.train.options import TrainOptions, chosen_value
 
 # Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
@@ -71,7 +71,7 @@ def new_optimizer(
     }
     betas = (options.beta1, options.beta2)
     optimizer = optimizers[options.optimizer]
-    return optimizer(groups, lr=options.peak_lr, betas=betas, eps=options.epsilon)
+    return optimizer(groups, lr=chosen_value(options.lr), betas=betas, eps=options.epsilon)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:

@@ -42,6 +42,13 @@ _LARGEST_SEED = 2**31 - 1
 # Of dev and of test rows in one file with all rows.
 _USUAL_SHARE = 0.1
 Options = TypeVar("Options")
+T = TypeVar("T")
+
+
+def chosen_value(value: T | None) -> T:
+    """Return the value of an option that is chosen where the user gives none, such as `lr`."""
+    assert value is not None
+    return value
 
 
 def check_range(options: Any, names: Iterable[str], allowed: str, test: Any) -> None:
@@ -310,24 +317,6 @@ class TrainOptions:
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.time is not None:
             parse_time(self.time)
-
-    @property
-    def rows_per_step(self) -> int:
-        """`batch_size`, once it is chosen."""
-        assert self.batch_size is not None
-        return self.batch_size
-
-    @property
-    def peak_lr(self) -> float:
-        """`lr`, once it is chosen."""
-        assert self.lr is not None
-        return self.lr
-
-    @property
-    def num_epochs(self) -> float:
-        """`epochs`, once they are chosen."""
-        assert self.epochs is not None
-        return self.epochs
 
     @property
     def epsilon(self) -> float:

@@ -45,7 +45,7 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.log import progress_bar, say
 from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
-from filbert.train.options import RunOptions
+from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.progress import Phase, Schedule, num_steps
 from filbert.train.provenance import begun, copied, ended, fingerprint
@@ -62,10 +62,7 @@ class TextRun:
 
     Attributes:
         source: The model to start from, as the user named it.
-        checkpoint: Description and starting weights of the model.
-        tokenizer: The tokenizer of model and corpus.
         corpora: "train", and "dev" if there is held-out text.
-        task: The objective.
         phases: Loaders and their shares of the run.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of held-out text with a precision; None without such text.
@@ -244,7 +241,7 @@ def _phases(
     Source: Devlin et al. 2019, appendix A.2.
     """
     objective, phases, train = options.objective, options.phases, options.train
-    rows, seed = train.rows_per_step, options.run.seed
+    rows, seed = chosen_value(train.batch_size), options.run.seed
     new_loader = partial(PretrainLoader, corpus, tokenizer, max_tokens=max_tokens_of(train, device))
     first = new_loader(objective, batch_size=rows, seed=seed)
     if phases.second_length is None:
