@@ -203,9 +203,8 @@ def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
 def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
     """Return the numbers of the layers that `keep_layers` names, from 0.
 
-    Args:
-        asked: How many of the first, such as "3"; or numbers and spans between commas, such as
-            "0,2,5" or "0-2,5".
+    `asked` is how many of the first, such as "3"; or numbers and spans between commas, such as
+    "0,2,5" or "0-2,5".
     """
     if re.fullmatch(r"\s*\d{1,9}\s*", asked):
         layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None

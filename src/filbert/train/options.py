@@ -437,12 +437,8 @@ class LabelledFileOptions:
 class Option(NamedTuple):
     """One option of a class of options.
 
-    Attributes:
-        name: Its flat name.
-        path: Names of the fields that lead to it.
-        type: Its type.
-        default: `dataclasses.MISSING` without one.
-        doc: Its entry in the docstring of its class.
+    `path` has the names of the fields that lead to it, `default` is `dataclasses.MISSING` without
+    one, and `doc` is its entry in the docstring of its class.
     """
 
     name: str
@@ -455,9 +451,7 @@ class Option(NamedTuple):
 def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
     """Return all options of a class by flat name, those of inner values included.
 
-    Args:
-        kind: The class.
-        defaults: A value of the class that has the defaults instead of the class itself.
+    `defaults` is a value of the class that has the defaults instead of the class itself.
     """
     types = get_type_hints(kind)
     docs: dict[str, str] = {}
