@@ -264,14 +264,14 @@ class Training:
             is_other = metric != progress.metric
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
-        weights = parallel.full_state(self.wrapped)[0]
+        weights = parallel.full_state(self.model)[0]
         progress.offer(metrics, learned_weights(self.model, weights))
 
     def _outcome(self, clock_before: float) -> Outcome:
         """Return the result after the last step."""
         progress = self.progress
         is_chosen = progress.best_step > 0
-        weights = self.parallel.full_state(self.wrapped)[0]
+        weights = self.parallel.full_state(self.model)[0]
         learned = learned_weights(self.model, weights)
         weights |= progress.best or {name: one.clone() for name, one in learned.items()}
         sign = -1 if progress.metric in FALLING else 1
@@ -300,7 +300,7 @@ class Training:
         self.saved_step = progress.step
         if not self.parallel.is_first:
             return
-        weights, moments = self.parallel.full_state(self.wrapped, self.optimizer)
+        weights, moments = self.parallel.full_state(self.model, self.optimizer)
         weights = learned_weights(self.model, weights)
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
@@ -331,7 +331,7 @@ class Training:
         for name, tensor in state.tensors.items():
             group, _, rest = name.partition(".")
             groups[group][rest] = tensor
-        parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
+        parallel.load_state(self.model, self.optimizer, groups["model"], groups["optimizer"])
         for name in progress.facts():
             setattr(progress, name, state.facts[name])
         progress.best = groups["best"] if parallel.is_first else {}
