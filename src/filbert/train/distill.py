@@ -95,7 +95,10 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                 trained=_student(pair, layer_losses, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
-                outcome = outcome if first is None else _with_first_stage(outcome, first)
+                if first is not None:
+                    costs = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+                    sums = {n: getattr(outcome, n) + getattr(first, n) for n in costs}
+                    outcome = dataclasses.replace(outcome, **sums)
                 fitted, results = measure(prepared, outcome, folder)
                 results |= _comparison(pair)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
@@ -300,13 +303,6 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
         steps=None if options.steps is None else max(1, round(options.steps * share)),
         time=None if seconds is None else f"{seconds * share:.6f}s",
     )
-
-
-def _with_first_stage(outcome: Outcome, first: Outcome) -> Outcome:
-    """Add the costs of the first stage to those of the second one."""
-    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
-    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
-    return dataclasses.replace(outcome, **sums)
 
 
 # The comparison of teacher and student in run.json

@@ -83,7 +83,7 @@ def measure_baselines(
         return None, []
     first, headline = next(iter(parts)), list(parts)[-1]
     sign = -1.0 if metric in FALLING else 1.0
-    found = []
+    known = []
     for name, fit in _candidates(task, start, device):
         began = time.perf_counter()
         if (answered := fit(task, splits["train"], parts)) is not None:
@@ -94,8 +94,8 @@ def measure_baselines(
             if predictions is not None:
                 gold, model = parts[headline].gold, predictions[headline]
                 entry["differences"] = differences(task, gold, model, answers[headline])
-            found.append((_value(measured[first], metric), entry))
-    known = [(value, entry) for value, entry in found if value is not None]
+            if (value := _value(measured[first], metric)) is not None:
+                known.append((value, entry))
     known.sort(key=lambda pair: -sign * pair[0])
     model_value = _value(metrics[first], metric)
     entries = [entry for _, entry in known]
@@ -108,8 +108,9 @@ def measure_baselines(
         "metric": metric,
         "value": value,
         "model": model_value,
+        "is_beaten": sign * model_value > sign * value,
     }
-    return {**best, "is_beaten": sign * model_value > sign * value}, entries
+    return best, entries
 
 
 def _candidates(
