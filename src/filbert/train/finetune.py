@@ -149,13 +149,14 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 else None,
             )
             if parallel.is_first:
-                learned = learned_weights(prepared.model, outcome.weights)
+                # Without the weights that `merge` replaces, whose memory it frees.
+                outcome.weights = learned_weights(prepared.model, outcome.weights)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
-                    save_adapter(folder, learned, prepared.checkpoint, options.model)
+                    save_adapter(folder, outcome.weights, prepared.checkpoint, options.model)
     return facts
 
 

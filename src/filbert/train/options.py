@@ -507,7 +507,8 @@ def from_flat(
                 f"The option {name!r} is missing. Give it as --{name.replace('_', '-')}, as a key "
                 "of the recipe or, in Python, as a keyword."
             )
-    return _built(kind, {name: _converted(known[name], value) for name, value in given.items()})
+    values = {n: option.default for n, option in known.items() if option.default is not MISSING}
+    return _built(kind, values | {n: _converted(known[n], value) for n, value in given.items()})
 
 
 def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
@@ -534,17 +535,15 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
     return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 
 
-def _built(kind: type[Options], values: Mapping[str, Any], defaults: Any = None) -> Options:
+def _built(kind: type[Options], values: Mapping[str, Any]) -> Options:
     types = get_type_hints(kind)
     arguments = {}
     for part in fields(kind):  # type: ignore[arg-type]
         name = part.metadata.get("flat", part.name)
-        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            inner = None if default is MISSING else default
-            arguments[part.name] = _built(types[part.name], values, inner)  # type: ignore[arg-type]
-        elif name in values or default is not MISSING:
-            arguments[part.name] = values.get(name, default)
+            arguments[part.name] = _built(types[part.name], values)  # type: ignore[arg-type]
+        elif name in values:
+            arguments[part.name] = values[name]
     return kind(**arguments)
 
 
