@@ -64,14 +64,14 @@ def new_optimizer(
         for (share, parts, in_layer), some in kinds.items()
     ]
     optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adamw": partial(torch.optim.AdamW, fused=True),
+        "adamw": torch.optim.AdamW,
         "bert_adam": BertAdam,
         "lamb": Lamb,
         "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
     }
-    betas = (options.beta1, options.beta2)
+    betas, lr = (options.beta1, options.beta2), chosen_value(options.lr)
     optimizer = optimizers[options.optimizer]
-    return optimizer(groups, lr=chosen_value(options.lr), betas=betas, eps=options.epsilon)
+    return optimizer(groups, lr=lr, betas=betas, eps=options.epsilon, fused=True)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
@@ -108,9 +108,6 @@ class BertAdam(torch.optim.AdamW):
 
     Source: google-research/bert, optimization.py.
     """
-
-    def __init__(self, groups: Iterable[dict[str, Any]], **options: Any) -> None:
-        super().__init__(groups, fused=True, **options)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -199,7 +196,7 @@ class Muon(torch.optim.AdamW):
         dtype: torch.dtype = torch.float32,
         **options: Any,
     ) -> None:
-        super().__init__(groups, fused=True, **options)
+        super().__init__(groups, **options)
         self.dtype = dtype
 
     @torch.no_grad()
