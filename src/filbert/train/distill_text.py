@@ -35,14 +35,7 @@ from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
 from filbert.train.options import chosen_value, names_of
-from filbert.train.pretrain import (
-    TextRun,
-    check_length,
-    check_paths,
-    held_out,
-    open_corpora,
-    run_on_text,
-)
+from filbert.train.pretrain import TextRun, check_paths, held_out, open_corpora, run_on_text
 from filbert.train.progress import Phase
 from filbert.train.provenance import fingerprint
 from filbert.train.run_folder import settle_precision
@@ -76,11 +69,8 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     check_layer_losses(task.layer_losses, config, whole.config)
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
-    check_length(
-        objective.max_length,
-        teacher=whole.config.max_tokens_per_sequence,
-        student=config.max_tokens_per_sequence,
-    )
+    for one in (whole.config, config):
+        one.check_max_length(objective.max_length)
     student = _student(options, task, checkpoint, whole, precision, device)
     corpora = open_corpora(data.corpus, dev_paths, tokenizer, options.run.out, parallel)
     loader = PretrainLoader(

@@ -314,19 +314,9 @@ def _read_model(
         config.vocab_size, config.embeddings.token_types, Path("the model")
     ):
         say(note)
-    lengths = (options.objective.max_length, options.phases.second_length or 0)
-    check_length(max(lengths), model=config.max_tokens_per_sequence)
+    for length in (options.objective.max_length, options.phases.second_length):
+        config.check_max_length(length)
     return checkpoint, generator, tokenizer
-
-
-def check_length(max_length: int, **limits: int) -> None:
-    """Check that models can read sequences of this length."""
-    for name, limit in limits.items():
-        if max_length > limit:
-            raise ConfigError(
-                f"Sequences of {max_length} tokens; the {name}'s position table ends at {limit}. "
-                "Lower max_length or second_length."
-            )
 
 
 def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
