@@ -16,7 +16,7 @@ from filbert.metrics.bootstrap import (
     Weighting,
     confusion_form,
     ends,
-    rate_of,
+    rates_of,
     resampled,
 )
 
@@ -30,7 +30,7 @@ RESAMPLES = 799
 def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Weighting:
     """F1 at a threshold as a function of weights."""
     confusion_of = confusion_form(gold, scores >= threshold, 2)
-    return lambda weights: rate_of(confusion_of(weights), "f1")
+    return lambda weights: rates_of(confusion_of(weights))["f1"]
 
 
 def roc_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:

@@ -181,7 +181,7 @@ def test_soft_words_are_the_soft_targets_of_all_rows_or_the_masked_ones(monkeypa
 
 def test_what_no_loss_reaches_is_frozen():
     taught = pair((LayerLoss("relations", ((2, 4),), heads=2),), head="masked_lm")
-    frozen = freeze_unreached(taught, texts(2), answers=False)
+    frozen = freeze_unreached(taught, answers=False)
     still = {name for name, p in taught.named_parameters() if not p.requires_grad}
     assert all(name.startswith(("encoder.layers.1.", "head.")) for name in still)
     assert not still & {"encoder.layers.1.qkv.weight", "encoder.layers.0.down.weight"}
@@ -189,7 +189,7 @@ def test_what_no_loss_reaches_is_frozen():
     assert frozen == sum(p.numel() for p in taught.parameters() if not p.requires_grad)
     assert all(p.grad is None for p in taught.parameters())
     # The control: where the head answers too, there is nothing.
-    assert freeze_unreached(pair(ALL, head="masked_lm"), texts(2), answers=True) == 0
+    assert freeze_unreached(pair(ALL, head="masked_lm"), answers=True) == 0
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from filbert.metrics.bootstrap import (
     ends,
     holm,
     mcnemar,
-    rate_of,
+    rates_of,
     resampled,
 )
 from filbert.metrics.classification import binary_metrics, losses, multiclass_metrics
@@ -116,7 +116,7 @@ class Predicted:
         form = binary_form(gold, scores, self.called, recalls=None if tested else RECALLS)
         half = confusion_form(gold, scores >= 0.5, 2)
         means = np.stack([(scores - gold) ** 2, loss])
-        at_half = Form(("f1_at_half",), lambda w: rate_of(half(w), "f1")[None])
+        at_half = Form(("f1_at_half",), lambda w: rates_of(half(w))["f1"][None])
         more = Form(("brier", "loss"), lambda weights: _means(means, weights))
         return form if tested else _joined(form, at_half, more)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError
 from filbert.losses.distillation import (
     cosine_distance,
@@ -293,7 +293,7 @@ def _new_projections(
     return projections
 
 
-def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> int:
+def freeze_unreached(student: Student, *, answers: bool) -> int:
     """Freeze the parameters that no loss reaches, because DDP would wait for their gradients.
 
     Relations of a last layer, for example, do not reach what follows its attention. `answers`: the
@@ -304,7 +304,7 @@ def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> 
     """
     was_training = student.training
     student.eval()
-    output = student(batch.to(next(student.parameters()).device))
+    output = student(pack([[0, 0]]).to(next(student.parameters()).device))
     reached = output.sums.sum()
     if answers:
         reached = reached + output.student.float().sum()

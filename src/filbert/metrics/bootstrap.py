@@ -18,7 +18,7 @@ skewness, which matters with few positives and near the ends of the scale: docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,6 @@ from filbert.errors import InputError
 
 # Maps weights, int (N, B), to values, float64 (..., B); NaN where the metric is undefined.
 Weighting = Callable[[np.ndarray], np.ndarray]
-Rate = Literal["accuracy", "precision", "recall", "f1", "mcc", "macro_f1", "weighted_f1"]
 
 
 class Form(NamedTuple):
@@ -233,30 +232,26 @@ def confusion_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> We
     return of
 
 
-def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
-    """Compute a rate of (C, C, B) counts, float64 (B,), as metrics/classification.py defines it.
+def rates_of(confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute rates of (C, C, B) counts, float64 (B,), as metrics/classification.py defines them.
 
     precision, recall, f1 and mcc are those of class 1 of two; an empty denominator gives 0.
     """
     hits = np.einsum("ccb->cb", confusion)
     gold, called, rows = confusion.sum(1), confusion.sum(0), confusion.sum((0, 1))
-    if rate == "accuracy":
-        return _divided(hits.sum(0), rows, empty=0.0)
     f1 = _divided(2 * hits, gold + called, empty=0.0)
-    if rate == "macro_f1":
-        return _divided(f1.sum(0), (gold + called > 0).sum(0), empty=0.0)
-    if rate == "weighted_f1":
-        return _divided((f1 * gold).sum(0), rows, empty=0.0)
-    if rate == "precision":
-        return _divided(hits[1], called[1], empty=0.0)
-    if rate == "recall":
-        return _divided(hits[1], gold[1], empty=0.0)
-    if rate == "f1":
-        return np.asarray(f1[1])
     # float64: the product of four counts overflows 64 bits from about 55,000 rows on.
     excess = hits[1].astype(float) * hits[0] - (called[1] - hits[1]) * (gold[1] - hits[1]) * 1.0
     square = called[1].astype(float) * gold[1] * called[0] * gold[0]
-    return _divided(excess, np.sqrt(square), empty=0.0)
+    return {
+        "accuracy": _divided(hits.sum(0), rows, empty=0.0),
+        "macro_f1": _divided(f1.sum(0), (gold + called > 0).sum(0), empty=0.0),
+        "weighted_f1": _divided((f1 * gold).sum(0), rows, empty=0.0),
+        "precision": _divided(hits[1], called[1], empty=0.0),
+        "recall": _divided(hits[1], gold[1], empty=0.0),
+        "f1": f1[1],
+        "mcc": _divided(excess, np.sqrt(square), empty=0.0),
+    }
 
 
 def binary_form(
@@ -275,27 +270,27 @@ def binary_form(
         recalls: By name, to give the best precision at.
     """
     ranked, confusion_of = RankedRows(is_positive, scores), confusion_form(is_positive, called, 2)
-    rates: tuple[Rate, ...] = ("f1", "precision", "recall", "accuracy", "mcc")
+    names = ("f1", "precision", "recall", "accuracy", "mcc")
     at = dict(recalls or {})
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = confusion_of(weights)
+        rates = rates_of(confusion_of(weights))
         areas = ranked.areas(weights, list(at.values()))
-        return np.vstack([areas[:2], *(rate_of(confusion, rate) for rate in rates), areas[2:]])
+        return np.vstack([areas[:2], *(rates[name] for name in names), areas[2:]])
 
-    return Form(("roc_auc", "pr_auc", *rates, *at), of)
+    return Form(("roc_auc", "pr_auc", *names, *at), of)
 
 
 def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
     """Return the rates of a choice between classes; class numbers, int (N,) each."""
     confusion_of = confusion_form(gold, called, num_classes)
-    rates: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
+    names = ("accuracy", "macro_f1", "weighted_f1")
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = confusion_of(weights)
-        return np.stack([rate_of(confusion, rate) for rate in rates])
+        rates = rates_of(confusion_of(weights))
+        return np.stack([rates[name] for name in names])
 
-    return Form(rates, of)
+    return Form(names, of)
 
 
 def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:

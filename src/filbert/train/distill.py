@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.examples import collate
 from filbert.data.loader import Loader
 from filbert.data.splitting import SPLITS
 from filbert.errors import ConfigError
@@ -249,7 +248,7 @@ def _student(
     device = pair.parallel.device
     teacher = _model_of(pair.teacher).to(device)
     student = Student(pair.prepared.model, teacher, layer_losses, compares_outputs=compares)
-    freeze_unreached(student.to(device), collate(pair.loader.stand_in), answers=answers)
+    freeze_unreached(student.to(device), answers=answers)
     return student
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, pack
+from filbert.batch import PackedBatch
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.fresh import for_pretraining, student_checkpoint
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
@@ -215,7 +215,7 @@ def _student(
         # Position embeddings that were copied from the teacher stay fixed.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.train.freeze)
-    unreached = freeze_unreached(student, pack([[0, 0]]), answers=task.reads_words)
+    unreached = freeze_unreached(student, answers=task.reads_words)
     if unreached:
         say(f"student: {unreached:,} parameters are not trained, because no loss depends on them")
     return student

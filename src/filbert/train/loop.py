@@ -46,9 +46,8 @@ class Outcome:
         status: "done", or "stopped early" when the patience was used up.
         best_step: The step that `weights` come from.
         best_value: The selection metric at that step; None without dev rows.
-        num_tokens: Number of tokens trained on, without padding.
+        num_tokens, seconds, cpu_seconds: As in `Progress`.
         fill: Tokens as a share of the attention positions, padding included.
-        cpu_seconds: CPU time of this rank in the same periods.
         clock_before: Seconds that earlier, interrupted processes of this run took.
         weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
             Those that did not learn share the memory of a model on the CPU.

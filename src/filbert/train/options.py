@@ -146,21 +146,19 @@ class DataOptions:
         if sum(self.cut.values()) >= 1:
             raise ConfigError("The shares --dev and --test leave nothing to train on.")
         if self.folds or self.fold is not None:
-            self._check_folds()
+            if self.data is None or self.dev is not None or self.test is not None:
+                raise ConfigError(
+                    "--folds measures every row of --data once. Give --data, without --dev and "
+                    "--test."
+                )
+            if self.folds < 2 or not 1 <= (self.fold or 1) <= self.folds:
+                raise ConfigError(
+                    f"folds is {self.folds}, fold {self.fold}; give 2 folds or more, and the "
+                    "number of one of them."
+                )
         if self.group_column is not None and not self.is_split:
             raise ConfigError("--group-column is for rows that are split; give --data or a share.")
         check_range(self, ("split_seed",), "not be negative", lambda value: value >= 0)
-
-    def _check_folds(self) -> None:
-        if self.data is None or self.dev is not None or self.test is not None:
-            raise ConfigError(
-                "--folds measures every row of --data once. Give --data, without --dev and --test."
-            )
-        if self.folds < 2 or not 1 <= (self.fold or 1) <= self.folds:
-            raise ConfigError(
-                f"folds is {self.folds}, fold {self.fold}; give 2 folds or more, and the number of "
-                "one of them."
-            )
 
     @property
     def source(self) -> str:

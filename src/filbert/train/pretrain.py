@@ -63,7 +63,6 @@ class TextRun:
     Attributes:
         source: The model to start from, as the user named it.
         corpora: "train", and "dev" if there is held-out text.
-        phases: Loaders and their shares of the run.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of held-out text with a precision; None without such text.
         more: Further entries of run.json.
