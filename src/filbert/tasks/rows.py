@@ -162,7 +162,7 @@ def text_examples(
     those of its texts.
     """
     spec = task.spec
-    texts = [row_texts(task, row) for row in rows]
+    texts = [spec.row_format.texts(row, spec.clean) for row in rows]
     pieces = iter(
         encode_rows(
             [row for row, own in zip(rows, texts, strict=True) for _ in own],
