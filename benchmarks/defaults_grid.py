@@ -128,7 +128,7 @@ def options_of(setting: str, train: list[Row]) -> dict[str, Any]:
     return {
         "lr": lr,
         "layer_decay": layer_decay,
-        "epochs": chosen.num_epochs * float(length),
+        "epochs": float(chosen.epochs or 0) * float(length),
         "batch_size": chosen.batch_size,
     }
 

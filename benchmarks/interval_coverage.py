@@ -11,7 +11,14 @@ from scipy import stats
 
 from filbert.compare.statistics import mean_over_seeds
 from filbert.metrics import ranking
-from filbert.metrics.bootstrap import CalledRows, RankedRows, Weighting, ends, rate_of, resampled
+from filbert.metrics.bootstrap import (
+    RankedRows,
+    Weighting,
+    confusion_form,
+    ends,
+    rates_of,
+    resampled,
+)
 
 SHIFT = 1.8
 SHARE = 0.1
@@ -22,8 +29,8 @@ RESAMPLES = 799
 
 def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Weighting:
     """F1 at a threshold as a function of weights."""
-    rows = CalledRows(gold, scores >= threshold, 2)
-    return lambda weights: rate_of(rows.confusion(weights), "f1")
+    confusion_of = confusion_form(gold, scores >= threshold, 2)
+    return lambda weights: rates_of(confusion_of(weights))["f1"]
 
 
 def roc_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:

@@ -24,7 +24,7 @@ from filbert.model.heads import Model, VectorHead, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.base import LossSpec, Targets
 from filbert.train.base_model import freeze
-from filbert.train.distributed import Parallel, start, unwrapped, zero_loss
+from filbert.train.distributed import Parallel, start, zero_loss
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.step import accumulate, model_forward
@@ -200,7 +200,7 @@ def gradient_case(parallel: Parallel, name: str, make: type[Parallel] = Parallel
 
 def measured(parallel: Parallel, wrapped: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Any]:
     """Distances of the gradients in the parameters from the wanted ones; they are clipped after."""
-    parameters = dict(unwrapped(wrapped).named_parameters())
+    parameters = dict(getattr(wrapped, "module", wrapped).named_parameters())
     names = [name for name in wanted if name not in ("clip", "loss")]
     found = {n: parameters[n].grad.clone() for n in names}
     extra = [n for n, p in parameters.items() if p.grad is not None and n not in wanted]
@@ -253,7 +253,7 @@ class Run:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Its state on every rank, and its own copy: as if every rank had read the first's file."""
-        box = [copy.deepcopy(self.parallel.full_state(self.wrapped, self.optimizer))]
+        box = [copy.deepcopy(self.parallel.full_state(self.model, self.optimizer))]
         _ = self.parallel.world == 1 or dist.broadcast_object_list(box, 0)
         return box[0]
 
@@ -285,7 +285,7 @@ def state_case(kinds: dict[str, Parallel], case: str) -> dict[str, Any]:
     for source, target in PAIRS:
         # Another seed and a step of its own: everything it has must be replaced.
         run, state = Run(kinds[target], case, seed=7).train(range(1)), middle[source]
-        kinds[target].load_state(run.wrapped, run.optimizer, *state)
+        kinds[target].load_state(run.model, run.optimizer, *state)
         loaded = run.state()
         after = run.train(range(3, 5)).state()
         mine = run.model.state_dict()
@@ -316,9 +316,9 @@ def names_case(kinds: dict[str, Parallel]) -> dict[str, Any]:
         found[f"names {kind}"] = (
             set(weights) == set(model.state_dict()) and set(moments) == expected
         )
-        mine = parallel.full_state(run.wrapped, run.optimizer)
+        mine = parallel.full_state(run.model, run.optimizer)
         found[f"holders {kind}"] = [len(part) for part in mine]
-        found[f"weights only {kind}"] = [len(p) for p in parallel.full_state(run.wrapped)]
+        found[f"weights only {kind}"] = [len(p) for p in parallel.full_state(run.model)]
     return found
 
 
@@ -343,8 +343,8 @@ def small_things(parallel: Parallel) -> dict[str, Any]:
 def weights_from_rank_0(parallel: Parallel) -> float:
     """How far the weights that wrapped models begin with are from the first rank's."""
     model = new_model("sequence", 100 + parallel.rank)
-    wrapped = parallel.wrap(model)
-    return distance(unwrapped(wrapped).state_dict(), new_model("sequence", 100).state_dict())
+    parallel.wrap(model)
+    return distance(model.state_dict(), new_model("sequence", 100).state_dict())
 
 
 def zero_loss_case() -> dict[str, Any]:

@@ -12,13 +12,13 @@ from sklearn.metrics import precision_recall_curve
 from filbert.errors import InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import (
-    CalledRows,
     RankedRows,
+    confusion_form,
     draws,
     ends,
     holm,
     mcnemar,
-    rate_of,
+    rates_of,
     resampled,
     two_sided_p,
 )
@@ -111,7 +111,7 @@ def test_without_positive_rows_there_is_no_precision_at_a_recall():
 @pytest.mark.parametrize("rate", ["f1", "precision", "recall", "accuracy", "mcc"])
 def test_a_weighted_rate_at_a_threshold_is_that_of_the_repeated_rows(rate):
     gold, scores, weights = drawn(2)
-    found = rate_of(CalledRows(gold, scores >= 0.55, 2).confusion(weights), rate)
+    found = rates_of(confusion_form(gold, scores >= 0.55, 2)(weights))[rate]
     for column, value in enumerate(found):
         rows = repeated(weights, column)
         wanted = binary_metrics(gold[rows], scores[rows], 0.55)[rate]
@@ -127,7 +127,7 @@ def test_a_weighted_rate_of_many_classes_is_that_of_the_repeated_rows(rate):
     called[called == 4] = 3
     called[0] = 4
     assert (weights[0] == 0).any()
-    found = rate_of(CalledRows(gold, called, 5).confusion(weights), rate)
+    found = rates_of(confusion_form(gold, called, 5)(weights))[rate]
     for column, value in enumerate(found):
         rows = repeated(weights, column)
         wanted = multiclass_metrics(

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from filbert.batch import pack
 from filbert.losses import distillation
-from filbert.losses.distillation import relation_divergence, score_error, split_heads
+from filbert.losses.distillation import relation_divergence, score_error
 from filbert.model.attention import AttentionPlan
 
 # Sums of some thousand float32 numbers in another order.
@@ -105,11 +105,6 @@ def test_blocks_of_rows_give_the_formula_of_the_paper_and_its_gradient(
         gradients.append(mine.grad)
     assert found[0] == pytest.approx(found[1], rel=CLOSE)
     assert (gradients[0] - gradients[1]).norm() < CLOSE * gradients[1].norm()
-
-
-def test_the_vectors_are_cut_into_other_heads_in_their_order():
-    vectors = torch.arange(12.0).view(1, 1, 2, 6)
-    assert split_heads(vectors, 4).tolist() == [[[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]]]
 
 
 def most_bytes(length: int, loss) -> int:

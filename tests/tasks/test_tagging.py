@@ -73,7 +73,7 @@ def test_a_type_that_is_not_among_the_labels_is_refused_with_its_line():
         Tagging(LABELS).gold(row)
     task = Tagging(("O", "B-a"), declared=True)
     with pytest.raises(InputError, match="tag 'I-a' is not one of"):
-        task._ids(_row(["v", "w"], "B-a I-a"))
+        task.gold(_row(["v", "w"], "B-a I-a"))
 
 
 def test_rows_without_any_entity_teach_nothing():

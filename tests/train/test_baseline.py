@@ -30,7 +30,7 @@ def measured(task_name, metric, model, train, dev, *, start=START, dev_name="dev
     }
     task = task.fit(rows["train"])
     splits = {
-        name: Split(name, name, part, [task.gold(row) for row in part], [], "")
+        name: Split(name, part, [task.gold(row) for row in part], [], "")
         for name, part in rows.items()
     }
     metrics = {dev_name: {metric: model}}

@@ -22,7 +22,7 @@ from filbert.tasks.rows import row_of_value
 from filbert.train.base_model import build, load_for_task
 from filbert.train.defaults import contrast_weight
 from filbert.train.linear import start_head
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import BaseModelOptions, FinetuneOptions
 
 EXACT = Precision("float32", "test")
 TEXTS = ("the film was good", "it was bad", "good", "the bad film", "he was it", "a film")
@@ -48,7 +48,7 @@ def test_the_contrastive_loss_is_the_sum_of_the_formula():
 
 def test_the_head_starts_as_scikit_learns_logistic_regression(tiny_model: Path):
     task = Classification(labels=("a", "b", "c"))
-    checkpoint, tokenizer, length = load_for_task(str(tiny_model), task)
+    checkpoint, tokenizer, length = load_for_task(BaseModelOptions(name=str(tiny_model)), task)
     model = build(checkpoint, task)
     rows = [row_of_value(task, text, index) for index, text in enumerate(TEXTS)]
     examples = task.examples(rows, tokenizer, max_length=length, with_targets=False)

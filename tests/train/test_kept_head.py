@@ -24,6 +24,7 @@ from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, has_new_head, load_for_task
+from filbert.train.options import BaseModelOptions
 
 TEXT = "the film was good"
 # Head, labels, problem type as config.json has it; the task, and an item for it.
@@ -68,7 +69,7 @@ def trained(tiny_model: Path, tmp_path: Path) -> Any:
 def start(folder: Path, task: Task, **options: Any) -> tuple[Model, list[str]]:
     """The model before its first step, and what is logged of it."""
     torch.manual_seed(42)
-    checkpoint, _, _ = load_for_task(str(folder), task, **options)
+    checkpoint, _, _ = load_for_task(BaseModelOptions(name=str(folder), **options), task)
     notes = [n for n in checkpoint.notes if "head" in n]
     assert has_new_head(checkpoint, task) == notes[-1].startswith("new head: ")
     return build(checkpoint, task), notes

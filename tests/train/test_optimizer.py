@@ -185,7 +185,7 @@ def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
     weights = [torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.ones(2, 2))]
     weights[0].grad, weights[1].grad = torch.ones(2, 2), torch.zeros(2, 2)
     group = {"params": weights, "weight_decay": 0.0, "parts": 1}
-    Lamb([group], lr=0.5, betas=(0.9, 0.999), eps=1e-6).step()
+    Lamb([group], lr=0.5, betas=(0.9, 0.999), eps=1e-6, fused=True).step()
     wanted = -0.5 * 0.1 / (0.001**0.5 + 1e-6)
     torch.testing.assert_close(weights[0].detach(), torch.full((2, 2), wanted))
     assert torch.equal(weights[1].detach(), torch.ones(2, 2))

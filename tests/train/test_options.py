@@ -12,6 +12,7 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train import base_model
 from filbert.train.base_model import load_for_task
 from filbert.train.options import (
+    BaseModelOptions,
     FinetuneOptions,
     changed,
     flat,
@@ -24,7 +25,7 @@ from filbert.train.options import (
 def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):
     def length(**given) -> int:
         task = task_class(given.pop("task", "span_qa")).from_options(TaskOptions(), ColumnNames())
-        return load_for_task("filbert-mini", task, **given)[2]
+        return load_for_task(BaseModelOptions(name="filbert-mini"), task, **given)[2]
 
     # The model's own limit is lower.
     assert base_model._USUAL_MAX_LENGTH == {"span_qa": 384}

@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
 
     refused("hidden_size.* describe a new model, but", model=str(tiny_model))
     refused("Which vocabulary", tokenizer=None)
-    refused("position table ends at 44", second_length=48)
+    refused("max_length 48 is not in 3..44", second_length=48)
     refused("has no pair objective", objective="replaced", pair="nsp")
     refused("metric, patience", metric="mlm_loss")
     refused("metric, patience", patience=2)

@@ -26,15 +26,15 @@ import numpy as np
 from filbert.errors import InputError, printable
 from filbert.metrics import calibration, ranking
 from filbert.metrics.bootstrap import (
-    CalledRows,
     Form,
     binary_form,
     class_form,
+    confusion_form,
     difference,
     ends,
     holm,
     mcnemar,
-    rate_of,
+    rates_of,
     resampled,
 )
 from filbert.metrics.classification import binary_metrics, losses, multiclass_metrics
@@ -114,9 +114,9 @@ class Predicted:
             return form if tested else _joined(form, more)
         gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
         form = binary_form(gold, scores, self.called, recalls=None if tested else RECALLS)
-        half = CalledRows(gold, scores >= 0.5, 2)
+        half = confusion_form(gold, scores >= 0.5, 2)
         means = np.stack([(scores - gold) ** 2, loss])
-        at_half = Form(("f1_at_half",), lambda w: rate_of(half.confusion(w), "f1")[None])
+        at_half = Form(("f1_at_half",), lambda w: rates_of(half(w))["f1"][None])
         more = Form(("brier", "loss"), lambda weights: _means(means, weights))
         return form if tested else _joined(form, at_half, more)
 

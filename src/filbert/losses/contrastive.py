@@ -82,7 +82,7 @@ def share_a_text(rows: Ids, others: Ids) -> Ids:
 
 
 def text_ids(sequences: Iterable[np.ndarray]) -> np.ndarray:
-    """Return A number for each sequence of token ids, equal for equal tokens: int64 (S,).
+    """Return a number for each sequence of token ids, equal for equal tokens: int64 (S,).
 
     Texts with the same tokens are one text to the model. Among 10,000 texts, two different ones get
     the same number with a probability of 3e-12.

@@ -95,18 +95,13 @@ def relation_divergence(student_TxAD: Tensor, teacher_TxAD: Tensor, plan: Attent
     and values).
 
     Args:
-        student_TxAD: The vectors, split into as many heads as the teacher's (`split_heads`).
+        student_TxAD: The vectors, split into as many heads as the teacher's.
         plan: As for `score_error`.
 
     Source: Wang et al. 2021 (MiniLMv2), equations 4 to 6.
     """
     sides = [student_TxAD, student_TxAD, teacher_TxAD, teacher_TxAD]
     return _sum_over_blocks(_divergence, sides, plan)
-
-
-def split_heads(vectors_TxAD: Tensor, heads: int) -> Tensor:
-    """Return the vectors split into another number of heads, a divisor of A * D."""
-    return vectors_TxAD.reshape(*vectors_TxAD.shape[:2], heads, -1)
 
 
 # (student's scores, teacher's scores, bool: excluded pairs, float: 1 for a token and 0 for padding)

@@ -7,7 +7,7 @@ Layers are numbered from 0: 0 is the embeddings, i the output of the i-th layer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError
 from filbert.losses.distillation import (
     cosine_distance,
@@ -23,7 +23,6 @@ from filbert.losses.distillation import (
     relation_divergence,
     score_error,
     soft_targets,
-    split_heads,
     squared_error,
 )
 from filbert.model.config import EncoderConfig
@@ -32,7 +31,6 @@ from filbert.model.heads import Model
 from filbert.model.pooling import standing_rows
 from filbert.model.positions import rotate
 
-_PROJECTIONS = "projections."
 # Logits of one model over the vocabulary that are in memory at a time: 128 MB of float32.
 _MAX_LOGITS = 2**25
 
@@ -147,7 +145,7 @@ class StudentOutput(NamedTuple):
 class Student(nn.Module):
     """A model in training with its projections and its teacher.
 
-    Its state has the names of the model, and "projections..." that are not saved (`own_weights`).
+    Its state has the names of the model, and "projections..." that are not saved with it.
 
     Args:
         teacher: A model with the same vocabulary.
@@ -227,7 +225,7 @@ class Student(nn.Module):
         plans = (student.plans[pair[0]], teacher.plans[pair[1]])
         qkv = (student.qkv[pair[0]], teacher.qkv[pair[1]])
         if loss.kind == "relations":
-            first, second = (split_heads(part, loss.heads) for part in qkv)
+            first, second = (part.reshape(*part.shape[:2], loss.heads, -1) for part in qkv)
             return relation_divergence(first, second, plans[0])
         first, second = (
             (part if plan.angles is None else rotate(part, plan.angles))[:, :2]
@@ -295,7 +293,7 @@ def _new_projections(
     return projections
 
 
-def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> int:
+def freeze_unreached(student: Student, *, answers: bool) -> int:
     """Freeze the parameters that no loss reaches, because DDP would wait for their gradients.
 
     Relations of a last layer, for example, do not reach what follows its attention. `answers`: the
@@ -306,7 +304,7 @@ def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> 
     """
     was_training = student.training
     student.eval()
-    output = student(batch.to(next(student.parameters()).device))
+    output = student(pack([[0, 0]]).to(next(student.parameters()).device))
     reached = output.sums.sum()
     if answers:
         reached = reached + output.student.float().sum()
@@ -317,11 +315,6 @@ def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> 
     student.zero_grad(set_to_none=True)
     student.train(was_training)
     return sum(parameter.numel() for parameter in unreached)
-
-
-def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a student's state without its projections, by the names of Model.state_dict()."""
-    return {name: value for name, value in weights.items() if not name.startswith(_PROJECTIONS)}
 
 
 def _tensor(output: Tensor | tuple[Tensor, ...]) -> Tensor:

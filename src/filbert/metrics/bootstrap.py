@@ -18,7 +18,7 @@ skewness, which matters with few positives and near the ends of the scale: docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,6 @@ from filbert.errors import InputError
 
 # Maps weights, int (N, B), to values, float64 (..., B); NaN where the metric is undefined.
 Weighting = Callable[[np.ndarray], np.ndarray]
-Rate = Literal["accuracy", "precision", "recall", "f1", "mcc", "macro_f1", "weighted_f1"]
 
 
 class Form(NamedTuple):
@@ -113,18 +112,6 @@ def difference(one: np.ndarray, other: np.ndarray, *, level: float = 0.95) -> di
     """Return `low`, `high` and `p` of the difference of two models on the same resamples, (B,)."""
     low, high = ends(one - other, level)
     return {"low": low, "high": high, "p": two_sided_p(one - other)}
-
-
-def paired_differences(
-    one: Form, other: Form, gold: np.ndarray, *, resamples: int
-) -> dict[str, dict[str, Any]]:
-    """Test two models on the same rows: see `difference`, by metric; `other` is subtracted.
-
-    Rows are drawn within the classes of `gold`, (N,).
-    """
-    mine, theirs = resampled([one.of, other.of], gold, resamples=resamples, seed=0)
-    pairs = zip(one.names, mine, theirs, strict=True)
-    return {name: difference(a, b) for name, a, b in pairs}
 
 
 class McNemar(NamedTuple):
@@ -228,48 +215,43 @@ class RankedRows:
         return found
 
 
-class CalledRows:
-    """Rows with their gold and predicted class, ready for weights."""
+def confusion_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Weighting:
+    """Return a function from weights to counts by gold and predicted class, int64 (C, C, B).
 
-    def __init__(self, gold: np.ndarray, called: np.ndarray, num_classes: int) -> None:
-        """Group rows by cell of the confusion matrix; class numbers, int or bool (N,) each."""
-        cells = np.asarray(gold, dtype=np.int64) * num_classes + np.asarray(called, dtype=np.int64)
-        self._order = np.argsort(cells, kind="stable")
-        self._cells, self._starts = np.unique(cells[self._order], return_index=True)
-        self._classes = num_classes
+    The class numbers are int or bool (N,) each.
+    """
+    cells = np.asarray(gold, dtype=np.int64) * num_classes + np.asarray(called, dtype=np.int64)
+    order = np.argsort(cells, kind="stable")
+    filled, starts = np.unique(cells[order], return_index=True)
 
-    def confusion(self, weights: np.ndarray) -> np.ndarray:
-        """Return counts by gold and predicted class, int64 (C, C, B); weights int (N, B)."""
-        table = np.zeros((self._classes**2, weights.shape[1]), dtype=np.int64)
-        sums = np.add.reduceat(weights[self._order], self._starts, axis=0, dtype=np.int64)
-        table[self._cells] = sums
-        return table.reshape(self._classes, self._classes, -1)
+    def of(weights: np.ndarray) -> np.ndarray:
+        table = np.zeros((num_classes**2, weights.shape[1]), dtype=np.int64)
+        table[filled] = np.add.reduceat(weights[order], starts, axis=0, dtype=np.int64)
+        return table.reshape(num_classes, num_classes, -1)
+
+    return of
 
 
-def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
-    """Compute a rate of (C, C, B) counts, float64 (B,), as metrics/classification.py defines it.
+def rates_of(confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute rates of (C, C, B) counts, float64 (B,), as metrics/classification.py defines them.
 
     precision, recall, f1 and mcc are those of class 1 of two; an empty denominator gives 0.
     """
     hits = np.einsum("ccb->cb", confusion)
     gold, called, rows = confusion.sum(1), confusion.sum(0), confusion.sum((0, 1))
-    if rate == "accuracy":
-        return _divided(hits.sum(0), rows, empty=0.0)
     f1 = _divided(2 * hits, gold + called, empty=0.0)
-    if rate == "macro_f1":
-        return _divided(f1.sum(0), (gold + called > 0).sum(0), empty=0.0)
-    if rate == "weighted_f1":
-        return _divided((f1 * gold).sum(0), rows, empty=0.0)
-    if rate == "precision":
-        return _divided(hits[1], called[1], empty=0.0)
-    if rate == "recall":
-        return _divided(hits[1], gold[1], empty=0.0)
-    if rate == "f1":
-        return np.asarray(f1[1])
     # float64: the product of four counts overflows 64 bits from about 55,000 rows on.
     excess = hits[1].astype(float) * hits[0] - (called[1] - hits[1]) * (gold[1] - hits[1]) * 1.0
     square = called[1].astype(float) * gold[1] * called[0] * gold[0]
-    return _divided(excess, np.sqrt(square), empty=0.0)
+    return {
+        "accuracy": _divided(hits.sum(0), rows, empty=0.0),
+        "macro_f1": _divided(f1.sum(0), (gold + called > 0).sum(0), empty=0.0),
+        "weighted_f1": _divided((f1 * gold).sum(0), rows, empty=0.0),
+        "precision": _divided(hits[1], called[1], empty=0.0),
+        "recall": _divided(hits[1], gold[1], empty=0.0),
+        "f1": f1[1],
+        "mcc": _divided(excess, np.sqrt(square), empty=0.0),
+    }
 
 
 def binary_form(
@@ -287,28 +269,28 @@ def binary_form(
         called: Decisions, bool (N,).
         recalls: By name, to give the best precision at.
     """
-    ranked, decided = RankedRows(is_positive, scores), CalledRows(is_positive, called, 2)
-    rates: tuple[Rate, ...] = ("f1", "precision", "recall", "accuracy", "mcc")
+    ranked, confusion_of = RankedRows(is_positive, scores), confusion_form(is_positive, called, 2)
+    names = ("f1", "precision", "recall", "accuracy", "mcc")
     at = dict(recalls or {})
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = decided.confusion(weights)
+        rates = rates_of(confusion_of(weights))
         areas = ranked.areas(weights, list(at.values()))
-        return np.vstack([areas[:2], *(rate_of(confusion, rate) for rate in rates), areas[2:]])
+        return np.vstack([areas[:2], *(rates[name] for name in names), areas[2:]])
 
-    return Form(("roc_auc", "pr_auc", *rates, *at), of)
+    return Form(("roc_auc", "pr_auc", *names, *at), of)
 
 
 def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
     """Return the rates of a choice between classes; class numbers, int (N,) each."""
-    decided = CalledRows(gold, called, num_classes)
-    rates: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
+    confusion_of = confusion_form(gold, called, num_classes)
+    names = ("accuracy", "macro_f1", "weighted_f1")
 
     def of(weights: np.ndarray) -> np.ndarray:
-        confusion = decided.confusion(weights)
-        return np.stack([rate_of(confusion, rate) for rate in rates])
+        rates = rates_of(confusion_of(weights))
+        return np.stack([rates[name] for name in names])
 
-    return Form(rates, of)
+    return Form(names, of)
 
 
 def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:

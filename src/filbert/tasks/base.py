@@ -203,10 +203,6 @@ class RowFormat(ABC):
         task.gold(row)
         return []
 
-    def known_labels(self, spec: TaskSpec) -> list[str]:
-        """Return the names that `labels` may return."""
-        return list(spec.labels or ())
-
     def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
         """Return the gold answer of a row for JSON."""
         return gold
@@ -245,8 +241,7 @@ class TaskSpec:
         metric_names: Metrics that may choose the best step. Lower is better for "loss" and "mse".
         selection_metric: The metric that chooses it by default.
         metric_scale: Largest value of the metrics: 1, or 100 for percent.
-        loss_names: As in `LossSpec`.
-        whole_batch: As in `LossSpec`.
+        loss_names, whole_batch: As in `LossSpec`.
         num_labels: Number of outputs of the heads "sequence" and "tokens"; None for other heads.
         labels: Their names by id.
         problem_type: As in Hugging Face's config.json, or None.
@@ -256,9 +251,7 @@ class TaskSpec:
         positive: The positive class of two; None for more classes and for multi-label.
         thresholds: See `Classification`.
         temperature: Logits are divided by it before they become probabilities.
-        on_overflow: Treatment of long texts, one of `data.examples.OVERFLOW_RULES`.
-        stride: Tokens from the start of one window to the start of the next.
-        clean: Cleaning of the texts before tokenisation.
+        on_overflow, stride, clean: As in `TaskOptions`; the cleaning is parsed.
         cleans: Whether the task can clean texts.
         pooling: Pooling of tokens to a vector, if `head_kind` is None.
         always_answers: Whether questions always get an answer, never "no answer".

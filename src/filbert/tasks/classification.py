@@ -5,6 +5,7 @@ S sequences, R rows, C labels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,11 +33,7 @@ from filbert.data.texts import has_lists_of_labels, read_texts
 from filbert.errors import ConfigError, InputError, did_you_mean
 from filbert.losses.contrastive import label_contrast
 from filbert.metrics import calibration
-from filbert.metrics.classification import (
-    binary_metrics,
-    multiclass_metrics,
-    multilabel_metrics,
-)
+from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
 from filbert.metrics.ranking import best_f1_threshold
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import (
@@ -268,17 +265,16 @@ class Classification:
 
     def fit(self, rows: Iterable[Row]) -> Classification:
         """Find the labels (unless declared), whether there are several, and the class weights."""
-        by_label: dict[str, int] = {}
+        by_label: Counter[str] = Counter()
         num_rows, multilabel = 0, self.multilabel
         for row in rows:
             num_rows += 1
             multilabel = multilabel or has_list(row)
-            for label in class_labels(self.spec, row):
-                by_label[label] = by_label.get(label, 0) + 1
+            by_label.update(class_labels(self.spec, row))
         labels = tuple(sorted(by_label, key=label_order))
         if self.declared and self.labels:
             labels = self.labels
-        counts = np.array([by_label.get(label, 0) for label in labels], dtype=float)
+        counts = np.array([by_label[label] for label in labels], dtype=float)
         check_names(labels, multilabel=multilabel)
         weights = loss_weights(self.class_weights, labels, counts, num_rows, multilabel=multilabel)
         return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)

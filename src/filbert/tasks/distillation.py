@@ -194,8 +194,7 @@ def layer_pairs(
 ) -> tuple[tuple[int, int], ...]:
     """Return pairs of a student's and a teacher's layer, from 1.
 
-    Args:
-        layer_map: The teacher layer of each student layer, from 0; `even_map` if None.
+    `layer_map` has the teacher layer of each student layer, from 0; `even_map` is taken if None.
     """
     layers, there = student.num_hidden_layers, teacher.num_hidden_layers
     if layer_map is None:

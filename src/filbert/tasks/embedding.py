@@ -19,17 +19,12 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, encode_rows, rows_of
+from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
-from filbert.metrics.similarity import (
-    own_pair_ranks,
-    regression_metrics,
-    retrieval_metrics,
-    unit,
-)
+from filbert.metrics.similarity import own_pair_ranks, regression_metrics, retrieval_metrics, unit
 from filbert.tasks.base import (
     Prediction,
     RowSource,
@@ -40,7 +35,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
     uncalibrated,
 )
-from filbert.tasks.rows import TextRows, row_texts
+from filbert.tasks.rows import TextRows, score_of, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -111,20 +106,6 @@ class TextPairs(TextRows):
 
 
 PAIRS = TextPairs()
-
-
-def _score_of(row: Row) -> float | None:
-    """Return the label as a number; None without one."""
-    value = row.values.get("label")
-    if value is None or value == "":
-        return None
-    number = as_number(value)
-    if not math.isfinite(number):
-        raise InputError(
-            f"{row.where}: label {printable(repr(value), 40)} is not a number. A label says how "
-            "similar both texts are."
-        )
-    return number
 
 
 @dataclass(frozen=True)
@@ -224,7 +205,7 @@ class SentenceEmbedding:
                 f"{row.where}: no second text. Sentence vectors are trained on pairs; fill the "
                 "column 'text_pair', or drop the row."
             )
-        score = _score_of(row)
+        score = score_of(row, "A label says how similar both texts are.")
         if score is None and not self._is_contrastive:
             raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
         return score
@@ -233,28 +214,9 @@ class SentenceEmbedding:
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
         """Return one sequence a text: two a row, or one for single texts to predict."""
-        texts = [row_texts(self, row) for row in rows]
-        owners = [i for i, own in enumerate(texts) for _ in own]
-        scores = [self.gold(row) if with_targets else None for row in rows]
-        targets = [None if s is None else s / (self.score_max or 1.0) for s in scores]
-        pieces = encode_rows(
-            [rows[i] for i in owners],
-            [text for own in texts for text in own],
-            tokenizer,
-            max_length=max_length,
-            rule=self.on_overflow,
-            stride=max_length,
+        return text_examples(
+            self, rows, tokenizer, max_length=max_length, with_targets=with_targets, total=sum
         )
-        encodings = [windows[0] for windows in pieces]
-        tokens = [0] * len(rows)
-        for i, e in zip(owners, encodings, strict=True):
-            tokens[i] += e.num_tokens
-        return [
-            Example(
-                i, e.input_ids, e.token_type_ids, e.num_tokens, targets[i], row_tokens=tokens[i]
-            )
-            for i, e in zip(owners, encodings, strict=True)
-        ]
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return groups of two.
@@ -266,7 +228,7 @@ class SentenceEmbedding:
         if self._is_contrastive:
             ids = text_ids(e.input_ids for e in examples).reshape(-1, 2)
             return Targets(torch.from_numpy(ids), groups=groups)
-        scores = [example.target for example in examples[::2]]
+        scores = [example.target / (self.score_max or 1.0) for example in examples[::2]]
         return Targets(torch.tensor(scores, dtype=torch.float32), groups=groups)
 
     def count(self, targets: Targets) -> float:
@@ -306,12 +268,10 @@ class SentenceEmbedding:
                 for i, rank in zip(pool, ranks, strict=True):
                     predictions[i] |= {"rank": int(rank), "pool_size": len(pool)}
         for prediction, start, size in zip(predictions, starts, sizes, strict=True):
-            own = examples[start : start + size]
             if size == 1:
                 prediction["embedding"] = outputs[start].float().tolist()
-            prediction["truncated"] = any(example.truncated for example in own)
-            prediction["num_tokens"] = sum(example.num_tokens for example in own)
-        return predictions
+        lengths = lengths_of(examples, sizes)
+        return [row | length for row, length in zip(predictions, lengths, strict=True)]
 
     calibrate = uncalibrated
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Finding
-from filbert.data.examples import Example, encode_rows, lengths_of, rows_of
+from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import check_each, name_of, suffix_of
 from filbert.data.texts import as_number
@@ -36,7 +35,7 @@ from filbert.tasks.base import (
     refuse_cleaning,
     uncalibrated,
 )
-from filbert.tasks.rows import row_targets, row_texts
+from filbert.tasks.rows import row_targets, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
@@ -55,8 +54,14 @@ class ContextsWithChoices(RowFormat):
         Labelled rows have as many choices as the first row of the file.
         """
         path, names, labelled, on_error = source
-        _check_columns(names)
         columns, expected = names.choice_columns, None
+        if columns is not None and (
+            names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns)
+        ):
+            raise ConfigError(
+                f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
+                "different columns and excludes --choices-column."
+            )
         if columns is None and suffix_of(path) in (".csv", ".tsv"):
             raise InputError(
                 f"{name_of(path)}: a table has one column per choice, and none are named. "
@@ -127,18 +132,6 @@ class ContextsWithChoices(RowFormat):
             if len(set(choices)) < len(choices):
                 message = "Rows that offer one choice twice."
                 yield Finding("warning", "repeated_choice", message, row.where)
-
-
-def _check_columns(names: ColumnNames) -> None:
-    """Refuse one column of choices only, one twice, or a list in addition to the columns."""
-    columns = names.choice_columns
-    if columns is None:
-        return
-    if names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns):
-        raise ConfigError(
-            f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
-            "different columns and excludes --choices-column."
-        )
 
 
 def _choices_of(row: Row) -> list[str]:
@@ -217,7 +210,6 @@ class MultipleChoice:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """Create a task from options, before any row is read."""
         refuse_cleaning(options, "choices are read as written")
-        _check_columns(names)
         return cls(on_overflow=options.on_overflow)
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:
@@ -251,30 +243,7 @@ class MultipleChoice:
             )
         return choices.index(value)
 
-    def examples(
-        self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
-    ) -> list[Example]:
-        """Return one sequence a choice: the context, then the choice."""
-        pairs = [row_texts(self, row) for row in rows]
-        pieces = encode_rows(
-            [row for row, choices in zip(rows, pairs, strict=True) for _ in choices],
-            list(chain.from_iterable(pairs)),
-            tokenizer,
-            max_length=max_length,
-            rule=self.on_overflow,
-            stride=1,
-        )
-        encodings = chain.from_iterable(pieces)
-        examples = []
-        for i, (row, choices) in enumerate(zip(rows, pairs, strict=True)):
-            target = self.gold(row) if with_targets else None
-            own = [next(encodings) for _ in choices]
-            longest = max(e.num_tokens for e in own)
-            examples += [
-                Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=longest)
-                for e in own
-            ]
-        return examples
+    examples = text_examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return int64 (R,) numbers of the right choices; groups: the choices of each row."""

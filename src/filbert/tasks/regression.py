@@ -23,16 +23,8 @@ from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import ACTIVATIONS, mean_of_groups
 from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec, uncalibrated
-from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
+from filbert.tasks.rows import TextRows, row_outputs, row_targets, score_of, text_examples
 from filbert.text.clean import Cleaning
-
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def score_in(value: Any) -> float | None:
-    """Return a score as a float; None if it is not a finite number of float32."""
-    number = as_number(value)
-    return number if abs(number) <= _LARGEST else None
 
 
 class ScoredTexts(TextRows):
@@ -53,8 +45,8 @@ class ScoredTexts(TextRows):
         """Return `value` as a float."""
         if "value" not in prediction:
             raise InputError(f"{where}: a prediction needs 'value', a number.")
-        score = score_in(prediction["value"])
-        if score is None:
+        score = as_number(prediction["value"])
+        if not math.isfinite(score):
             value = printable(repr(prediction["value"]), 40)
             raise InputError(f"{where}: the value {value} is not a number.")
         return {"value": score}
@@ -111,27 +103,20 @@ class Regression:
 
     def fit(self, rows: Iterable[Row]) -> Regression:
         """Make sure that there is something to learn."""
-        lowest, highest = math.inf, -math.inf
-        for row in rows:
-            score = self.gold(row)
-            lowest, highest = min(lowest, score), max(highest, score)
-        if lowest == highest:
+        scores = {self.gold(row) for row in rows}
+        if len(scores) == 1:
             raise InputError(
-                f"All training rows have the score {lowest:g}; there is nothing to learn from them."
+                f"All training rows have the score {scores.pop():g}; there is nothing to learn "
+                "from them."
             )
         return self
 
     def gold(self, row: Row) -> float:
         """Return the row's score."""
-        value = row.values.get("label")
-        if value is None or (isinstance(value, str) and not value.strip()):
-            raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-        score = score_in(value)
+        advice = "Write scores as in 3.5. For labels that are words: --task classification."
+        score = score_of(row, advice)
         if score is None:
-            raise InputError(
-                f"{row.where}: label {printable(repr(value), 40)} is not a number. "
-                "Write scores as in 3.5. For labels that are words: --task classification."
-            )
+            raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
         return score
 
     examples = text_examples

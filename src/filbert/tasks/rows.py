@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -18,13 +18,16 @@ from filbert.data.doctor import RowCheck
 from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import text_of, text_row
+from filbert.data.texts import as_number, text_of, text_row
+from filbert.errors import InputError, printable
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, RowFormat, RowSource, Targets, Task
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Text, Tokenizer
 
 log = logging.getLogger(__name__)
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_task_rows(
@@ -47,8 +50,7 @@ def read_task_rows(
     found = named_columns(task, path, names, labelled=labelled)
     if found != names:
         log.info(recognition_line(names, found))
-    names = found
-    return form.read(task.spec, RowSource(path, names, labelled, on_error))
+    return form.read(task.spec, RowSource(path, found, labelled, on_error))
 
 
 def named_columns(
@@ -98,6 +100,22 @@ def complete_predictions(
     return task, [form.complete(task.spec, row, a.values, a.where) for row, a in pairs]
 
 
+def score_of(row: Row, advice: str) -> float | None:
+    """Return the number in the column `label`, None if it is empty.
+
+    Raises:
+        InputError: It is not a finite number of float32; `advice` says what to do.
+    """
+    value = row.values.get("label")
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    score = as_number(value)
+    if not abs(score) <= _LARGEST:
+        given = printable(repr(value), 40)
+        raise InputError(f"{row.where}: label {given} is not a number. {advice}")
+    return score
+
+
 class TextRows(RowFormat):
     """Rows of a text or a pair of texts."""
 
@@ -126,32 +144,44 @@ def row_check(task: Task) -> RowCheck:
     )
 
 
-# Sequences of rows that hold a text or a pair
+# Sequences of rows that hold texts or pairs
 
 
 def text_examples(
-    task: Task, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
+    task: Task,
+    rows: Sequence[Row],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    with_targets: bool,
+    total: Callable[[list[int]], int] = max,
 ) -> list[Example]:
-    """Return one sequence a row, or one a window; the target of each is the row's `gold`.
+    """Return a sequence for each text of a row, or its windows; their target is the row's `gold`.
 
-    It is the method `examples` of tasks whose rows hold a text or a pair.
+    It is the method `examples` of most tasks. `total` makes the number of tokens of a row from
+    those of its texts.
     """
     spec = task.spec
-    pieces = encode_rows(
-        rows,
-        [text_of(row, spec.clean) for row in rows],
-        tokenizer,
-        max_length=max_length,
-        rule=spec.on_overflow,
-        stride=spec.stride,
+    texts = [spec.row_format.texts(row, spec.clean) for row in rows]
+    pieces = iter(
+        encode_rows(
+            [row for row, own in zip(rows, texts, strict=True) for _ in own],
+            [text for own in texts for text in own],
+            tokenizer,
+            max_length=max_length,
+            rule=spec.on_overflow,
+            stride=spec.stride,
+        )
     )
     examples = []
-    for i, (row, windows) in enumerate(zip(rows, pieces, strict=True)):
+    for i, (row, own) in enumerate(zip(rows, texts, strict=True)):
         target = task.gold(row) if with_targets else None
-        whole = windows[-1].start + windows[-1].num_tokens
+        windows = [next(pieces) for _ in own]
+        tokens = total([some[-1].start + some[-1].num_tokens for some in windows])
         examples += [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
-            for e in windows
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=tokens)
+            for some in windows
+            for e in some
         ]
     return examples
 

@@ -100,10 +100,6 @@ class Sentences(RowFormat):
         """Return the type of each entity in the sentence."""
         return [kind for kind, _, _ in entities_of(task.gold(row).tags)]
 
-    def known_labels(self, spec: TaskSpec) -> list[str]:
-        """Return the entity types."""
-        return entity_types(spec)
-
     def gold_json(self, spec: TaskSpec, gold: GoldTags) -> Any:
         """Return the tags."""
         return gold.tags
@@ -243,28 +239,24 @@ class Tagging:
         sentences = [sentence_of(row) for row in rows]
         texts = [sentence.text for sentence in sentences]
         pieces = tokenizer.windows(texts, max_length=max_length, stride=stride_of(max_length))
+        numbers = {label: number for number, label in enumerate(self.labels or ())}
         examples = []
         for i, (row, sentence, encodings) in enumerate(zip(rows, sentences, pieces, strict=True)):
-            ids = self._ids(row) if with_targets else None
+            tags = self.gold(row).tags if with_targets else []
+            ids = np.array([numbers[tag] for tag in tags], dtype=np.int64)
             examples += [
                 Example(
                     i,
                     encoding.input_ids,
                     encoding.token_type_ids,
                     len(encoding.input_ids),
-                    None if ids is None else ids[window.words],
+                    ids[window.words] if with_targets else None,
                     window,
                     window.num_tokens,
                 )
                 for encoding, window in zip(encodings, spread(sentence, encodings), strict=True)
             ]
         return examples
-
-    def _ids(self, row: Row) -> np.ndarray:
-        """Return ids of the tags of a row's words, int64 (n,)."""
-        assert self.labels is not None
-        ids = {label: number for number, label in enumerate(self.labels)}
-        return np.array([ids[tag] for tag in self.gold(row).tags], dtype=np.int64)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Return ids of the tags, int64 (K,), and the tokens that predict them, int64 (K,)."""

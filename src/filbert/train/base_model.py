@@ -19,6 +19,7 @@ from filbert.tasks.base import Task, TaskSpec, set_vector_head
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import say
+from filbert.train.options import BaseModelOptions
 
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
@@ -28,29 +29,23 @@ _HEAD_KEPT = "head kept"
 
 
 def load_for_task(
-    name: str,
+    base: BaseModelOptions,
     task: Task,
     *,
-    keep_layers: str | None = None,
-    causal: bool = False,
     max_length: int | None = None,
     dropout: float | None = None,
-    new_head: bool = False,
-    embeddings: str | None = None,
 ) -> tuple[Checkpoint, Tokenizer, int]:
     """Return the model to start from with the task's head, its tokenizer, and the maximum length.
 
-    Texts are cut at `max_length` tokens, or at the limit of the model. `keep_layers` is as for
-    `layers_to_keep`, None for all; `new_head` is as for `with_task_head`, `embeddings` as for
-    `with_embeddings`.
+    Texts are cut at `max_length` tokens, or at the limit of the model.
     """
-    place = find_model(name)
+    place = find_model(base.name)
     tokenizer, checkpoint = read_tokenizer(place), read_checkpoint(place)
-    if keep_layers is not None:
-        layers = layers_to_keep(keep_layers, checkpoint.config.num_hidden_layers)
+    if base.keep_layers is not None:
+        layers = layers_to_keep(base.keep_layers, checkpoint.config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
-    checkpoint = with_dropout(as_causal(checkpoint) if causal else checkpoint, dropout)
-    checkpoint = with_embeddings(checkpoint, tokenizer, embeddings)
+    checkpoint = with_dropout(as_causal(checkpoint) if base.causal else checkpoint, dropout)
+    checkpoint = with_embeddings(checkpoint, tokenizer, base.embeddings)
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
@@ -58,7 +53,7 @@ def load_for_task(
     usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
     config.check_max_length(max_length)
     length = max_length or min(tokenizer.max_length or positions, positions, usual)
-    return with_task_head(checkpoint, task, new_head=new_head), tokenizer, length
+    return with_task_head(checkpoint, task, new_head=base.new_head), tokenizer, length
 
 
 def with_embeddings(checkpoint: Checkpoint, tokenizer: Tokenizer, path: str | None) -> Checkpoint:
@@ -160,19 +155,15 @@ def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
     return model
 
 
-def freeze(model: Trainable, asked: str | None) -> bool:
+def freeze(model: Trainable, asked: str | None) -> None:
     """Freeze the parts that the user names, and a pooler that no head reads.
 
     Args:
-        model: changed in place.
-        asked: parts between commas: "embeddings", layers from 0 such as "3" or "0-7", "encoder" for
+        asked: Parts between commas: "embeddings", layers from 0 such as "3" or "0-7", "encoder" for
             the embeddings and all layers. The pooler and the head always learn.
 
-    Returns:
-        Whether embeddings and all layers are frozen, so that their outputs never change.
-
     Raises:
-        ConfigError: there is no such part, or nothing is left to learn.
+        ConfigError: There is no such part, or nothing is left to learn.
     """
     encoder = model.encoder
     reads_pooled = model.head is not None and model.head.reads_pooled
@@ -185,22 +176,16 @@ def freeze(model: Trainable, asked: str | None) -> bool:
         encoder.final_norm.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"--freeze {asked} leaves nothing to train.")
-    return len(frozen) == len(encoder.layers) + 1
 
 
 def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
     """Freeze the encoder without its pooler, and add low-rank adapters to its dense layers.
 
-    A and B are drawn from torch's default generator.
-
-    Args:
-        model: changed in place.
-
-    Returns:
-        The checkpoint with the model's own tensors, which saves the memory of a second encoder.
+    A and B are drawn from torch's default generator. The checkpoint that is returned has the
+    model's own tensors, which saves the memory of a second encoder.
 
     Raises:
-        ConfigError: the model cannot be the base of an adapter.
+        ConfigError: The model cannot be the base of an adapter.
     """
     adapters.check_base(checkpoint)
     checkpoint = dataclasses.replace(checkpoint, tensors=dict(model.state_dict()))
@@ -218,9 +203,8 @@ def add_low_rank(model: Model, checkpoint: Checkpoint, rank: int) -> Checkpoint:
 def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
     """Return the numbers of the layers that `keep_layers` names, from 0.
 
-    Args:
-        asked: How many of the first, such as "3"; or numbers and spans between commas, such as
-            "0,2,5" or "0-2,5".
+    `asked` is how many of the first, such as "3"; or numbers and spans between commas, such as
+    "0,2,5" or "0-2,5".
     """
     if re.fullmatch(r"\s*\d{1,9}\s*", asked):
         layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None

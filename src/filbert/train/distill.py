@@ -13,38 +13,31 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.examples import collate
-from filbert.data.labels import listed
 from filbert.data.loader import Loader
-from filbert.data.records import Row
+from filbert.data.splitting import SPLITS
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.predictor import Predictor
-from filbert.losses.student import (
-    LayerLoss,
-    Student,
-    check_layer_losses,
-    freeze_unreached,
-)
+from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
+from filbert.tasks.base import Task, task_from_dict, task_to_dict
 from filbert.tasks.distillation import (
     LayerDistillation,
     SoftLabels,
     patient_losses,
     tinybert_losses,
 )
-from filbert.tasks.rows import read_task_rows, row_labels
+from filbert.tasks.rows import read_task_rows
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
-from filbert.train.finetune import Prepared, announce, learn, measure, new_loader, opening, save
+from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, train
-from filbert.train.options import TrainOptions
+from filbert.train.loop import Outcome, Training
+from filbert.train.options import BaseModelOptions, TrainOptions, chosen_value
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
@@ -87,8 +80,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
         finished = already_finished(run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished
-        facts = opening(prepared, parallel, clock=clock)
-        announce(prepared, facts, schedule)
+        facts = opening(prepared, schedule, parallel, clock=clock)
         with folder_of_all(run, facts, parallel) as folder:
             first = _learn_layers(pair, folder / "stage-1") if has_stages else None
             layer_losses = () if has_stages else pair.layer_losses
@@ -102,7 +94,10 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                 trained=_student(pair, layer_losses, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
-                outcome = outcome if first is None else _with_first_stage(outcome, first)
+                if first is not None:
+                    costs = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+                    sums = {n: getattr(outcome, n) + getattr(first, n) for n in costs}
+                    outcome = dataclasses.replace(outcome, **sums)
                 fitted, results = measure(prepared, outcome, folder)
                 results |= _comparison(pair)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
@@ -123,12 +118,14 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     checkpoint, tokenizer, max_length = _load_student(options, task, teacher)
     layer_losses = _layer_losses(options.loss, task, checkpoint.config, teacher.model.config)
     model = build(checkpoint, task)
-    if freeze(model, options.train.freeze) and layer_losses:
+    freeze(model, options.train.freeze)
+    if layer_losses and is_encoder_frozen(model):
         raise ConfigError(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."
         )
-    rows = _read_rows(options, task)
+    files = {name: getattr(options.data, name) for name in SPLITS}
+    rows = {n: list(read_task_rows(task, f, options.data.columns)) for n, f in files.items() if f}
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     assert teacher.checkpoint is not None
@@ -162,12 +159,9 @@ def _load_student(
             "Name a smaller model with --student, or keep some of the teacher's layers with "
             "--keep-layers, such as --keep-layers 0,2,4."
         )
+    base = BaseModelOptions(name=chosen.student or chosen.teacher, keep_layers=chosen.keep_layers)
     checkpoint, tokenizer, max_length = load_for_task(
-        chosen.student or chosen.teacher,
-        task,
-        keep_layers=chosen.keep_layers,
-        max_length=data.max_length,
-        dropout=options.train.dropout,
+        base, task, max_length=data.max_length, dropout=options.train.dropout
     )
     if data.max_length is None:
         max_length = min(max_length, teacher.max_length)
@@ -241,29 +235,6 @@ def _layer_losses(
     return losses
 
 
-def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
-    """Read train, dev and test, and check that the teacher has every label."""
-    data, form = options.data, task.spec.row_format
-    known = set(form.known_labels(task.spec))
-    rows: dict[str, list[Row]] = {}
-    for name in ("train", "dev", "test"):
-        path = getattr(data, name)
-        if not path:
-            continue
-        rows[name] = list(read_task_rows(task, path, data.columns))
-        if task.spec.labels is None:
-            continue
-        blank = changed(task, labels=None, positive=None)
-        labels = {label for row in rows[name] for label in row_labels(blank, row)}
-        if unknown := sorted(labels - known):
-            raise ConfigError(
-                f"{path} holds the labels {listed(unknown)}, which the teacher "
-                f"{options.model.teacher} does not have; it has {listed(sorted(known))}. Use a "
-                "teacher for these labels, or leave such rows out."
-            )
-    return rows
-
-
 # Training
 
 
@@ -277,7 +248,7 @@ def _student(
     device = pair.parallel.device
     teacher = _model_of(pair.teacher).to(device)
     student = Student(pair.prepared.model, teacher, layer_losses, compares_outputs=compares)
-    freeze_unreached(student.to(device), collate(pair.loader.stand_in), answers=answers)
+    freeze_unreached(student.to(device), answers=answers)
     return student
 
 
@@ -294,7 +265,7 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     loss = pair.options.loss
     options = dataclasses.replace(
         pair.options.train,
-        lr=loss.hidden_lr or pair.options.train.peak_lr,
+        lr=loss.hidden_lr or pair.options.train.lr,
         schedule=loss.hidden_schedule or pair.options.train.schedule,
         warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
         metric=None,
@@ -304,18 +275,16 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     if pair.parallel.is_first:
         folder.mkdir(exist_ok=True)
     say("stage 1: the layers of the teacher")
-    outcome = train(
-        Training(
-            model=student,
-            task=LayerDistillation(pair.layer_losses),
-            schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
-            run=pair.options.run,
-            precision=pair.prepared.precision,
-            parallel=pair.parallel,
-            folder=folder,
-            fingerprint=pair.prepared.fingerprint,
-        )
-    )
+    outcome = Training(
+        model=student,
+        task=LayerDistillation(pair.layer_losses),
+        schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
+        run=pair.options.run,
+        precision=pair.prepared.precision,
+        parallel=pair.parallel,
+        folder=folder,
+        fingerprint=pair.prepared.fingerprint,
+    ).train()
     say("stage 2: its answers")
     pair.prepared.model.requires_grad_(True)
     freeze(pair.prepared.model, pair.options.train.freeze)
@@ -329,17 +298,10 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     seconds = options.time_seconds
     return dataclasses.replace(
         options,
-        epochs=options.num_epochs * share,
+        epochs=chosen_value(options.epochs) * share,
         steps=None if options.steps is None else max(1, round(options.steps * share)),
         time=None if seconds is None else f"{seconds * share:.6f}s",
     )
-
-
-def _with_first_stage(outcome: Outcome, first: Outcome) -> Outcome:
-    """Add the costs of the first stage to those of the second one."""
-    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
-    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
-    return dataclasses.replace(outcome, **sums)
 
 
 # The comparison of teacher and student in run.json

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, pack
+from filbert.batch import PackedBatch
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.fresh import for_pretraining, student_checkpoint
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
@@ -18,12 +18,7 @@ from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
 from filbert.inference.forward import forward
 from filbert.inference.masked_text import measure
-from filbert.losses.student import (
-    LayerLoss,
-    Student,
-    check_layer_losses,
-    freeze_unreached,
-)
+from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
@@ -39,15 +34,8 @@ from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
-from filbert.train.options import names_of
-from filbert.train.pretrain import (
-    TextRun,
-    check_length,
-    check_paths,
-    held_out,
-    open_corpora,
-    run_on_text,
-)
+from filbert.train.options import chosen_value, names_of
+from filbert.train.pretrain import TextRun, check_paths, held_out, open_corpora, run_on_text
 from filbert.train.progress import Phase
 from filbert.train.provenance import fingerprint
 from filbert.train.run_folder import settle_precision
@@ -81,18 +69,15 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     check_layer_losses(task.layer_losses, config, whole.config)
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
-    check_length(
-        objective.max_length,
-        teacher=whole.config.max_tokens_per_sequence,
-        student=config.max_tokens_per_sequence,
-    )
+    for one in (whole.config, config):
+        one.check_max_length(objective.max_length)
     student = _student(options, task, checkpoint, whole, precision, device)
     corpora = open_corpora(data.corpus, dev_paths, tokenizer, options.run.out, parallel)
     loader = PretrainLoader(
         corpora["train"],
         tokenizer,
         objective,
-        batch_size=options.train.rows_per_step,
+        batch_size=chosen_value(options.train.batch_size),
         max_tokens=max_tokens_of(options.train, device),
         seed=options.run.seed,
     )
@@ -230,7 +215,7 @@ def _student(
         # Position embeddings that were copied from the teacher stay fixed.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.train.freeze)
-    unreached = freeze_unreached(student, pack([[0, 0]]), answers=task.reads_words)
+    unreached = freeze_unreached(student, answers=task.reads_words)
     if unreached:
         say(f"student: {unreached:,} parameters are not trained, because no loss depends on them")
     return student

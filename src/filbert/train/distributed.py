@@ -89,7 +89,7 @@ class Parallel:
     # Its state
 
     def full_state(
-        self, wrapped: nn.Module, optimizer: torch.optim.Optimizer | None = None
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return weights and optimizer state of the whole model on the first rank, else two {}.
 
@@ -100,7 +100,6 @@ class Parallel:
         """
         if not self.is_first:
             return {}, {}
-        model = unwrapped(wrapped)
         weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
         state = {} if optimizer is None else optimizer.state
         moments = {
@@ -112,7 +111,7 @@ class Parallel:
 
     def load_state(
         self,
-        wrapped: nn.Module,
+        model: nn.Module,
         optimizer: torch.optim.Optimizer,
         weights: Mapping[str, Tensor],
         moments: Mapping[str, Tensor],
@@ -121,7 +120,6 @@ class Parallel:
 
         Weights that do not learn may be left out.
         """
-        model = unwrapped(wrapped)
         learned = {name for name, p in model.named_parameters() if p.requires_grad}
         with torch.no_grad():
             for name, target in model.state_dict().items():
@@ -224,11 +222,6 @@ def start(device: str | None = None) -> Iterator[Parallel]:
             # Wrapped models are in reference cycles and keep the group alive. Its threads must end
             # before the interpreter does: torch 2.11 aborted at exit in 8 of 32 runs.
             gc.collect()
-
-
-def unwrapped(wrapped: nn.Module) -> nn.Module:
-    """Return the model inside the output of `wrap`."""
-    return wrapped.module if isinstance(wrapped, DDP) else wrapped  # type: ignore[no-any-return]
 
 
 def zero_loss(output: Tensor | Sequence[Tensor]) -> Tensor:

@@ -33,12 +33,9 @@ def frozen_features(
 ) -> Forward | None:
     """Compute the encoder outputs for the training rows, if it is frozen and they fit into memory.
 
-    Args:
-        loader: Its examples are recognised by their `id`, so it must outlive the result.
-        took: Seconds by name, for run.json; those of this function are added.
-
-    Returns:
-        A forward pass of pooler and head over these outputs.
+    The forward pass that is returned runs pooler and head over these outputs. It recognises the
+    examples of the loader by their `id`, so the loader must outlive it. The seconds that this takes
+    are added to `took`, by name, for run.json.
     """
     if not is_encoder_frozen(model):
         return None

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.doctor import check_rows
 from filbert.data.examples import lengths_of
 from filbert.data.loader import Loader
 from filbert.data.records import Row
@@ -28,9 +29,16 @@ from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.classification import WithContrast
-from filbert.tasks.rows import row_labels, row_texts
+from filbert.tasks.rows import row_check, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import add_low_rank, build, freeze, has_new_head, load_for_task
+from filbert.train.base_model import (
+    add_low_rank,
+    build,
+    freeze,
+    has_new_head,
+    is_encoder_frozen,
+    load_for_task,
+)
 from filbert.train.defaults import (
     contrast_weight,
     default_lines,
@@ -41,17 +49,16 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of, train
+from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, chosen_value
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 from filbert.train.splits import (
     Division,
     Split,
-    check_data,
     finding_lines,
     read_splits,
     token_lines,
@@ -74,7 +81,6 @@ class Prepared:
     """What a run on labelled rows has read and checked before its first step.
 
     Attributes:
-        options: All options of the run, for its record.
         source: The model to start from, as the user named it.
         task: Decodes outputs and computes metrics; not calibrated.
         splits: train, and optionally dev and test.
@@ -125,8 +131,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         train_options = prepared.options.train
         interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
         schedule = Schedule([Phase(loader)], train_options, interval=interval)
-        facts = opening(prepared, parallel, clock=clock)
-        announce(prepared, facts, schedule, prints_findings=prints_findings)
+        facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
         steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
         for line in default_lines(options.train, train_options, steps):
             say(line)
@@ -144,8 +149,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 else None,
             )
             if parallel.is_first:
-                learned = learned_weights(prepared.model, outcome.weights)
-                outcome = replace(outcome, weights=learned)
+                # Without the weights that `merge` replaces, whose memory it frees.
+                outcome.weights = learned_weights(prepared.model, outcome.weights)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
@@ -163,17 +168,10 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     torch.manual_seed(options.run.seed)
     base = options.model
     checkpoint, tokenizer, max_length = load_for_task(
-        base.name,
-        task,
-        keep_layers=base.keep_layers,
-        causal=base.causal,
-        max_length=options.data.max_length,
-        dropout=options.train.dropout,
-        new_head=base.new_head,
-        embeddings=base.embeddings,
+        base, task, max_length=options.data.max_length, dropout=options.train.dropout
     )
     model = build(checkpoint, task, base.reinit_layers)
-    is_frozen = freeze(model, options.train.freeze)
+    freeze(model, options.train.freeze)
     if base.lora is not None:
         checkpoint = add_low_rank(model, checkpoint, base.lora)
     is_new = has_new_head(checkpoint, task)
@@ -185,7 +183,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         num_layers=model.config.num_hidden_layers,
         num_labels=task.spec.num_labels or 1,
         has_new_head=is_new,
-        is_frozen=is_frozen,
+        is_frozen=is_encoder_frozen(model),
         is_lora=base.lora is not None,
         is_started=contrast > 0,
     )
@@ -215,7 +213,7 @@ def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
     options = prepared.options
     return Loader(
         prepared.splits["train"].examples,
-        batch_size=options.train.rows_per_step,
+        batch_size=chosen_value(options.train.batch_size),
         max_tokens=max_tokens_of(options.train, prepared.model.device, is_lora=is_lora),
         seed=options.run.seed,
     )
@@ -224,24 +222,53 @@ def new_loader(prepared: Prepared, *, is_lora: bool) -> Loader:
 # Before the first step
 
 
-def opening(prepared: Prepared, parallel: Parallel, *, clock: float) -> dict[str, Any]:
-    """Return run.json as it is before the first step; {} on other ranks than the first.
+def opening(
+    prepared: Prepared,
+    schedule: Schedule,
+    parallel: Parallel,
+    *,
+    clock: float,
+    prints_findings: bool = True,
+) -> dict[str, Any]:
+    """Print what is known before the first step, and return run.json; {} on other ranks.
 
     `clock` is `time.perf_counter` when the run started.
     """
     if not parallel.is_first:
         return {}
     task, splits = prepared.task, prepared.splits
+    files = {name: (split.path, split.rows) for name, split in splits.items()}
+    problems = check_rows(files, row_check(task)).problems
     facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
-    return facts | {
+    facts |= {
         "task": facts["options"].get("task") or task.spec.name,
         "labels": list(task.spec.labels or ()),
         "problem": _problem(task.spec),
         "positive": task.spec.positive,
         "data": {name: _split_facts(split, prepared) for name, split in splits.items()},
         "fingerprint": prepared.fingerprint,
-        "findings": check_data(task, splits),
+        "findings": [asdict(found) for found in problems if found.level != "note"],
     }
+    for line in prepared.division.lines() if prepared.division is not None else ():
+        say(line)
+    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
+    say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
+    for note in prepared.checkpoint.notes:
+        say(f"model: {note}")
+    say(f"precision: {facts['precision']} ({facts['precision_reason']})")
+    if facts["device"]["processes"] > 1:
+        say(f"processes: {facts['device']['processes']}")
+    if "dev" not in splits:
+        say("dev: none given, so no best step is chosen and no threshold is fitted")
+    elif not chooses_step(prepared):
+        few = len(splits["dev"].rows)
+        say(f"dev: {few} rows are too few to choose the best step, so the last one is kept")
+    if prints_findings:
+        rule, unk_id = prepared.task.spec.on_overflow, prepared.tokenizer.unk_id
+        lines = token_lines(facts["data"], splits, unk_id=unk_id, rule=rule)
+        for line in (*finding_lines(facts["findings"], facts["task"]), *lines):
+            say(line)
+    return facts
 
 
 def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
@@ -250,12 +277,16 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     rows = lengths_of(split.examples)
     lengths = [row["num_tokens"] for row in rows]
     every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
+    classes = task.spec.labels if task.spec.labels_are_classes else None
+    counts = Counter(dict.fromkeys(classes or (), 0))
+    for row in split.rows:
+        counts.update(row_labels(task, row))
     return {
         "path": split.path,
         "sha256": split.digest,
         "rows": len(split.rows),
         "sequences": len(split.examples),
-        "label_counts": dict(_label_counts(split, task)),
+        "label_counts": dict(counts),
         "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
@@ -276,43 +307,6 @@ def _problem(spec: TaskSpec) -> str:
     if spec.multilabel:
         return "multilabel"
     return "multiclass" if spec.positive is None else "binary"
-
-
-def _label_counts(split: Split, task: Task) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    if task.spec.labels_are_classes:
-        counts.update({label: 0 for label in task.spec.labels or ()})
-    for row in split.rows:
-        counts.update(row_labels(task, row))
-    return counts
-
-
-def announce(
-    prepared: Prepared, run: Mapping[str, Any], schedule: Schedule, *, prints_findings: bool = True
-) -> None:
-    """Print what is known before the first step; nothing where `run` is empty."""
-    if not run:
-        return
-    splits = prepared.splits
-    for line in prepared.division.lines() if prepared.division is not None else ():
-        say(line)
-    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
-    say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
-    for note in prepared.checkpoint.notes:
-        say(f"model: {note}")
-    say(f"precision: {run['precision']} ({run['precision_reason']})")
-    if run["device"]["processes"] > 1:
-        say(f"processes: {run['device']['processes']}")
-    if "dev" not in splits:
-        say("dev: none given, so no best step is chosen and no threshold is fitted")
-    elif not chooses_step(prepared):
-        few = len(splits["dev"].rows)
-        say(f"dev: {few} rows are too few to choose the best step, so the last one is kept")
-    if prints_findings:
-        rule, unk_id = prepared.task.spec.on_overflow, prepared.tokenizer.unk_id
-        lines = token_lines(run["data"], splits, unk_id=unk_id, rule=rule)
-        for line in (*finding_lines(run["findings"], run["task"]), *lines):
-            say(line)
 
 
 # Training
@@ -372,21 +366,19 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    outcome = train(
-        Training(
-            model=model if trained is None else trained,
-            task=objective,
-            schedule=schedule,
-            run=prepared.options.run,
-            precision=prepared.precision,
-            parallel=parallel,
-            folder=folder,
-            fingerprint=prepared.fingerprint,
-            evaluate=None if dev is None else evaluate,
-            keep_best=chooses_step(prepared),
-            forward=forward,
-        )
-    )
+    outcome = Training(
+        model=model if trained is None else trained,
+        task=objective,
+        schedule=schedule,
+        run=prepared.options.run,
+        precision=prepared.precision,
+        parallel=parallel,
+        folder=folder,
+        fingerprint=prepared.fingerprint,
+        evaluate=None if dev is None else evaluate,
+        keep_best=chooses_step(prepared),
+        forward=forward,
+    ).train()
     if parallel.is_first:
         # Without the projections of a student.
         outcome.weights = {name: outcome.weights[name] for name in model.state_dict()}
@@ -473,16 +465,11 @@ def write_predictions(
 
 
 def save(
-    prepared: Prepared,
-    task: Task,
-    outcome: Outcome,
-    run: dict[str, Any],
-    folder: Path,
+    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
 ) -> None:
     """Add the times of the run to run.json and write the model folder."""
-    took = dict(prepared.took)
-    took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
-    run |= took
+    run |= prepared.took
+    run["training_cpu_seconds"] += outcome.cpu_seconds
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(

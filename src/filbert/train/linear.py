@@ -71,12 +71,7 @@ class WordCounts:
     num_parameters = 0
 
     def __init__(
-        self,
-        texts: Sequence[str],
-        *,
-        ngrams: int = 2,
-        min_df: int = 2,
-        is_symbols: bool = False,
+        self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2, is_symbols: bool = False
     ) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -248,10 +243,8 @@ def fit_logistic(
 def start_head(model: Model, examples: Sequence[Example], labels: Sequence[int]) -> None:
     """Set the head's last layer to a logistic regression on the vectors that it reads.
 
-    Training all weights from there changes the encoder less (Kumar et al. 2022).
-
-    Args:
-        labels: Of each row, in the order of `examples`.
+    Training all weights from there changes the encoder less (Kumar et al. 2022). `labels` are of
+    each row, in the order of `examples`.
     """
     head = model.head
     assert isinstance(head, SequenceHead)

@@ -67,23 +67,16 @@ class RunLog:
         folder: Where metrics.jsonl is written; None for all ranks but the first: they write and
             print nothing.
         tensorboard: Also write event files to folder/tensorboard.
-        resume: Keep what an interrupted run wrote, up to the step given to `start`.
     """
 
-    def __init__(
-        self, folder: Path | None, *, tensorboard: bool = False, resume: bool = False
-    ) -> None:
+    def __init__(self, folder: Path | None, *, tensorboard: bool = False) -> None:
         self._file: TextIO | None = None
         self._board: Any = None
         self._path = None if folder is None else folder / "metrics.jsonl"
-        if folder is not None and self._path is not None:
-            if not resume:
-                self._path.unlink(missing_ok=True)
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
-            if tensorboard:
-                from torch.utils.tensorboard import SummaryWriter
+        if folder is not None and tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
 
-                self._board = SummaryWriter(str(folder / "tensorboard"))
+            self._board = SummaryWriter(str(folder / "tensorboard"))
         self._progress = progress_bar("loss", "speed")
         self._bar: TaskID | None = None
 
@@ -106,13 +99,20 @@ class RunLog:
     def start(
         self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
     ) -> None:
-        """Start the bar of the training, in optimizer steps or seconds.
+        """Start the log and the bar of the training, in optimizer steps or seconds.
 
-        An earlier process has done `done` of the whole, up to the optimizer step `step`.
+        An earlier process has done `done` of the whole, up to the optimizer step `step`. Its lines
+        of later steps, which will be repeated, are dropped, and one that was cut off.
         """
-        self._forget_after(step)
         if self._path is None:
             return
+        earlier = []
+        for line in self._path.read_text("utf-8").splitlines() if self._path.exists() else ():
+            with suppress(ValueError):
+                if json.loads(line)["step"] <= step:
+                    earlier.append(line + "\n")
+        write_atomically(self._path, "".join(earlier))
+        self._file = self._path.open("a", encoding="utf-8", buffering=1)
         name = "train (seconds)" if in_seconds else "train"
         self._bar = self._progress.add_task(
             name, total=int(whole), completed=int(done), loss="", speed=""
@@ -140,19 +140,6 @@ class RunLog:
         shown = [f"{name} {numbers[name]:.4f}" for name in names if name in numbers]
         self.say(f"step {step}, dev: {', '.join(shown)}")
         self._scalars("dev", step, numbers)
-
-    def _forget_after(self, step: int) -> None:
-        """Drop the lines of steps that will be repeated, and one that was cut off."""
-        if self._path is None or self._file is None:
-            return
-        earlier = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):
-                if json.loads(line)["step"] <= step:
-                    earlier.append(line + "\n")
-        self._file.close()
-        write_atomically(self._path, "".join(earlier))
-        self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def _write(self, content: dict[str, Any]) -> None:
         if self._file is not None:

@@ -40,15 +40,14 @@ _MAX_TOKENS_CUDA = 65_536
 
 @dataclass
 class Outcome:
-    """The result of a training run, created by `train`.
+    """The result of a training run, created by `Training`.
 
     Attributes:
         status: "done", or "stopped early" when the patience was used up.
         best_step: The step that `weights` come from.
         best_value: The selection metric at that step; None without dev rows.
-        num_tokens: Number of tokens trained on, without padding.
+        num_tokens, seconds, cpu_seconds: As in `Progress`.
         fill: Tokens as a share of the attention positions, padding included.
-        cpu_seconds: CPU time of this rank in the same periods.
         clock_before: Seconds that earlier, interrupted processes of this run took.
         weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
             Those that did not learn share the memory of a model on the CPU.
@@ -67,13 +66,27 @@ class Outcome:
     weights: dict[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
+def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
+    """Return the tokens per micro-batch: the option, or the default of the device.
+
+    Without gradients and moments of the encoder most of the memory is that of the micro-batch.
+    """
+    default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
+    return options.max_tokens or (default // 16 if is_lora else default)
+
+
+def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that learn; the others stay as they were before training."""
+    names = {name for name, one in model.named_parameters() if one.requires_grad}
+    return {name: tensor for name, tensor in weights.items() if name in names}
+
+
+@dataclass(eq=False, kw_only=True)
 class Training:
-    """What a training run consists of; `train` reads it.
+    """A training run: what it consists of, and what changes from step to step.
 
     Attributes:
         model: Encoder and head, on its device; it is trained in place.
-        task: Gives targets, counts and losses.
         schedule: Gives batches and learning rate of every step, and the end of the run.
         run: Seed, saving and resuming.
         precision: Number format of the matrix products; the weights stay float32.
@@ -96,61 +109,37 @@ class Training:
     keep_best: bool = True
     forward: Forward | None = None
 
-
-def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
-    """Return the tokens per micro-batch: the option, or the default of the device.
-
-    Without gradients and moments of the encoder most of the memory is that of the micro-batch.
-    """
-    default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
-    return options.max_tokens or (default // 16 if is_lora else default)
-
-
-def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that learn; the others stay as they were before training."""
-    names = {name for name, one in model.named_parameters() if one.requires_grad}
-    return {name: tensor for name, tensor in weights.items() if name in names}
-
-
-@all_memory_kept()
-def train(training: Training) -> Outcome:
-    """Train a model in place.
-
-    Raises:
-        RunError: A gradient is not finite; the message names the step and its rows.
-        Interrupted: A signal arrived; the state is saved.
-        ConfigError: The state to resume belongs to another run.
-    """
-    run = training.run
-    folder = training.folder if training.parallel.is_first else None
-    with RunLog(folder, tensorboard=run.tensorboard, resume=run.resume) as log:
-        loop = _Loop(training, log)
-        if run.resume:
-            loop.resume()
-        clock_before = loop.progress.clock
-        loop.run()
-    return loop.outcome(clock_before)
-
-
-class _Loop:
-    """A training run with what changes from step to step."""
-
-    def __init__(self, training: Training, log: RunLog) -> None:
-        options = training.schedule.options
-        self.training = training
-        self.log = log
-        self.wrapped = training.parallel.wrap(training.model)
-        self.optimizer = new_optimizer(training.model, options, precision=training.run.precision)
-        self.progress = Progress(options.metric or training.task.spec.selection_metric)
-        self.states = training.folder / "state"
+    def __post_init__(self) -> None:
+        options = self.schedule.options
+        self.wrapped = self.parallel.wrap(self.model)
+        self.optimizer = new_optimizer(self.model, options, precision=self.run.precision)
+        self.progress = Progress(options.metric or self.task.spec.selection_metric)
+        self.states = self.folder / "state"
         self.saved_step = -1
 
-    def run(self) -> None:
+    @all_memory_kept()
+    def train(self) -> Outcome:
+        """Train the model in place.
+
+        Raises:
+            RunError: A gradient is not finite; the message names the step and its rows.
+            Interrupted: A signal arrived; the state is saved.
+            ConfigError: The state to resume belongs to another run.
+        """
+        run = self.run
+        folder = self.folder if self.parallel.is_first else None
+        with RunLog(folder, tensorboard=run.tensorboard) as self.log:
+            if run.resume:
+                self._resume()
+            clock_before = self.progress.clock
+            self._make_steps()
+        return self._outcome(clock_before)
+
+    def _make_steps(self) -> None:
         """Make optimizer steps until the run is over."""
-        training, progress, log = self.training, self.progress, self.log
-        schedule, parallel = training.schedule, training.parallel
-        save_every = training.run.save_every
-        forward = training.forward or model_forward(self.wrapped, parallel.device)
+        progress, log, schedule, parallel = self.progress, self.log, self.schedule, self.parallel
+        save_every = self.run.save_every
+        forward = self.forward or model_forward(self.wrapped, parallel.device)
         done, length = schedule.position(progress)
         log.start(length, done, progress.step, in_seconds=schedule.seconds is not None)
         # Evaluating and saving count for a time budget, so this clock also runs between two steps.
@@ -176,7 +165,13 @@ class _Loop:
                 progress.clock = clock_before + now - began
                 progress.seconds += now - started
                 progress.cpu_seconds += time.process_time() - cpu_started
-                self._count(gradient)
+                if schedule.seconds is not None:
+                    # All ranks must agree on the end of the run and on when dev is evaluated.
+                    times = parallel.broadcast([progress.clock, progress.seconds])
+                    progress.clock, progress.seconds = times
+                progress.step += 1
+                progress.tokens += gradient.num_tokens
+                progress.places += gradient.num_places
                 self._log_step(gradient, loader, lr=rate, norm=norm, seconds=now - started)
                 is_due = schedule.is_due(progress, clock_of_last)
                 if is_due:
@@ -193,26 +188,24 @@ class _Loop:
 
     def _is_over(self) -> bool:
         """Return whether the length of the run is reached or the patience is used up."""
-        schedule = self.training.schedule
-        patience = schedule.options.patience
-        return schedule.is_over(self.progress) or bool(patience and self.progress.since >= patience)
+        progress, patience = self.progress, self.schedule.options.patience
+        return self.schedule.is_over(progress) or bool(patience and progress.since >= patience)
 
     def _gradient(self, forward: Forward, loader: Batches) -> Gradient:
         """Compute the gradient of the next step; if memory runs out, with smaller micro-batches."""
-        training, progress = self.training, self.progress
+        progress, parallel = self.progress, self.parallel
         step, inside = progress.step + 1, progress.step - progress.phase_start
-        parallel = training.parallel
-        training.model.train()
+        self.model.train()
         while True:
             try:
                 return accumulate(
                     forward,
                     self.wrapped,
-                    training.task,
+                    self.task,
                     loader.step(inside, parallel.rank, parallel.world),
                     parallel=parallel,
-                    precision=training.precision,
-                    seed=(training.run.seed, step),
+                    precision=self.precision,
+                    seed=(self.run.seed, step),
                     stand_in=loader.stand_in,
                 )
             except torch.OutOfMemoryError as error:
@@ -224,7 +217,7 @@ class _Loop:
                     ) from error
                 loader.max_tokens = max(loader.max_tokens // 2, longest)
             # Outside the handler, because its traceback keeps the tensors of the failed pass alive.
-            training.model.zero_grad(set_to_none=True)
+            self.model.zero_grad(set_to_none=True)
             if parallel.device.type == "cuda":
                 torch.cuda.empty_cache()
             self.log.say(
@@ -232,27 +225,16 @@ class _Loop:
                 f"(the batch and its gradient stay the same)"
             )
 
-    def _count(self, gradient: Gradient) -> None:
-        """Add a finished step to the progress; with a time budget, share the times of rank 0."""
-        progress = self.progress
-        if self.training.schedule.seconds is not None:
-            # All ranks must agree on the end of the run and on when dev is evaluated.
-            times = [progress.clock, progress.seconds]
-            progress.clock, progress.seconds = self.training.parallel.broadcast(times)
-        progress.step += 1
-        progress.tokens += gradient.num_tokens
-        progress.places += gradient.num_places
-
     def _log_step(
         self, gradient: Gradient, loader: Batches, *, lr: float, norm: float, seconds: float
     ) -> None:
         """Write the losses and the speed of one step to the log."""
-        schedule, progress = self.training.schedule, self.progress
-        phase = {"phase": progress.phase + 1} if len(schedule.phases) > 1 else {}
+        progress = self.progress
+        phase = {"phase": progress.phase + 1} if len(self.schedule.phases) > 1 else {}
         losses = {"loss": gradient.loss}
-        losses |= dict(zip(self.training.task.spec.loss_names, gradient.parts, strict=True))
+        losses |= dict(zip(self.task.spec.loss_names, gradient.parts, strict=True))
         self.log.step(
-            schedule.position(progress)[0],
+            self.schedule.position(progress)[0],
             step=progress.step,
             epoch=loader.epochs_at(progress.step - progress.phase_start),
             **phase,
@@ -267,13 +249,13 @@ class _Loop:
 
     def _evaluate(self, loader: Batches) -> None:
         """Compute dev metrics, if there are dev rows, and keep the weights if they are the best."""
-        progress, parallel = self.progress, self.training.parallel
-        if self.training.evaluate is None:
+        progress, parallel = self.progress, self.parallel
+        if self.evaluate is None:
             return
-        metrics = parallel.broadcast(self.training.evaluate() if parallel.is_first else None)
+        metrics = parallel.broadcast(self.evaluate() if parallel.is_first else None)
         epoch = loader.epochs_at(progress.step - progress.phase_start)
         self.log.evaluation(progress.step, epoch, metrics, progress.metric)
-        if not self.training.keep_best:
+        if not self.keep_best:
             progress.offer(metrics)
             return
         metric = progress.defined(metrics)
@@ -281,20 +263,20 @@ class _Loop:
             is_other = metric != progress.metric
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
-        weights = parallel.full_state(self.wrapped)[0]
-        progress.offer(metrics, learned_weights(self.training.model, weights))
+        weights = parallel.full_state(self.model)[0]
+        progress.offer(metrics, learned_weights(self.model, weights))
 
-    def outcome(self, clock_before: float) -> Outcome:
+    def _outcome(self, clock_before: float) -> Outcome:
         """Return the result after the last step."""
         progress = self.progress
         is_chosen = progress.best_step > 0
-        weights = self.training.parallel.full_state(self.wrapped)[0]
-        learned = learned_weights(self.training.model, weights)
+        weights = self.parallel.full_state(self.model)[0]
+        learned = learned_weights(self.model, weights)
         weights |= progress.best or {name: one.clone() for name, one in learned.items()}
         sign = -1 if progress.metric in FALLING else 1
         is_known = is_chosen and math.isfinite(progress.best_value)
         return Outcome(
-            status="done" if self.training.schedule.is_over(progress) else "stopped early",
+            status="done" if self.schedule.is_over(progress) else "stopped early",
             steps=progress.step,
             best_step=progress.best_step or progress.step,
             best_value=sign * progress.best_value if is_known else None,
@@ -315,19 +297,19 @@ class _Loop:
         if progress.step == self.saved_step:
             return
         self.saved_step = progress.step
-        if not self.training.parallel.is_first:
+        if not self.parallel.is_first:
             return
-        weights, moments = self.training.parallel.full_state(self.wrapped, self.optimizer)
-        weights = learned_weights(self.training.model, weights)
+        weights, moments = self.parallel.full_state(self.model, self.optimizer)
+        weights = learned_weights(self.model, weights)
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
-        facts = progress.facts() | {"fingerprint": self.training.fingerprint}
+        facts = progress.facts() | {"fingerprint": self.fingerprint}
         save_state(self.states, State(step=progress.step, tensors=tensors, facts=facts))
 
-    def resume(self) -> None:
+    def _resume(self) -> None:
         """Load model, optimizer and progress from the newest complete state."""
-        parallel, progress = self.training.parallel, self.progress
+        parallel, progress = self.parallel, self.progress
         has_folder = self.states.is_dir()
         if parallel.is_first:
             clean_state(self.states)
@@ -339,7 +321,7 @@ class _Loop:
             if has_folder:
                 self.log.say("no complete state to resume from; starting from the first step")
             return
-        if state.facts["fingerprint"] != self.training.fingerprint:
+        if state.facts["fingerprint"] != self.fingerprint:
             raise ConfigError(
                 "The interrupted run had other options, data or model, so it cannot be resumed "
                 "with these. Give the same command, or --overwrite in place of --resume."
@@ -348,7 +330,7 @@ class _Loop:
         for name, tensor in state.tensors.items():
             group, _, rest = name.partition(".")
             groups[group][rest] = tensor
-        parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
+        parallel.load_state(self.model, self.optimizer, groups["model"], groups["optimizer"])
         for name in progress.facts():
             setattr(progress, name, state.facts[name])
         progress.best = groups["best"] if parallel.is_first else {}

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.columns import ColumnNames
@@ -25,7 +24,8 @@ from filbert.metrics.bootstrap import (
     RankedRows,
     binary_form,
     class_form,
-    paired_differences,
+    difference,
+    resampled,
 )
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
@@ -68,8 +68,7 @@ def measure_baselines(
         splits: With "train"; without others nothing is measured.
         metrics: Those of the trained model, by split.
         metric: What the best step was chosen by.
-        start: For the cosines of the untrained model.
-        device: Where the untrained model runs.
+        start, device: For the cosines of the untrained model.
         predictions: Of the trained model, by split; without them there are no intervals.
 
     Returns:
@@ -84,7 +83,7 @@ def measure_baselines(
         return None, []
     first, headline = next(iter(parts)), list(parts)[-1]
     sign = -1.0 if metric in FALLING else 1.0
-    found = []
+    known = []
     for name, fit in _candidates(task, start, device):
         began = time.perf_counter()
         if (answered := fit(task, splits["train"], parts)) is not None:
@@ -95,8 +94,8 @@ def measure_baselines(
             if predictions is not None:
                 gold, model = parts[headline].gold, predictions[headline]
                 entry["differences"] = differences(task, gold, model, answers[headline])
-            found.append((_value(measured[first], metric), entry))
-    known = [(value, entry) for value, entry in found if value is not None]
+            if (value := _value(measured[first], metric)) is not None:
+                known.append((value, entry))
     known.sort(key=lambda pair: -sign * pair[0])
     model_value = _value(metrics[first], metric)
     entries = [entry for _, entry in known]
@@ -109,8 +108,9 @@ def measure_baselines(
         "metric": metric,
         "value": value,
         "model": model_value,
+        "is_beaten": sign * model_value > sign * value,
     }
-    return {**best, "is_beaten": sign * model_value > sign * value}, entries
+    return best, entries
 
 
 def _candidates(
@@ -147,25 +147,17 @@ def _value(metrics: Mapping[str, Any], metric: str) -> float | None:
     return 0.0 if value is None and metric in ("spearman", "pearson") else value
 
 
-def _decoded(
-    task: Task, outputs: Mapping[str, Sequence[Tensor]], parts: Mapping[str, Split]
-) -> Answered:
-    """Return predictions from log-probabilities or logits, float64 (R, labels), by split."""
-    examples = {
-        name: [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(part.rows))]
-        for name, part in parts.items()
-    }
-    return task, {name: task.decode(outputs[name], examples[name]) for name in parts}
-
-
 def _most_frequent(task: Task, train: Split, parts: Mapping[str, Split]) -> Answered:
     # Whether a training row has a label, bool (rows, labels).
     spec, labels = task.spec, np.asarray(train.gold)
     labels = labels if spec.multilabel else np.arange(spec.num_labels or 0) == labels[:, None]
     logits = np.log((labels.sum(0) + 1) / ((~labels).sum(0) + 1 if spec.multilabel else 1))
     logits[logits.argmax()] = max(logits.max(), 0.01)  # A probability above 0.5.
-    one = torch.from_numpy(logits)
-    return _decoded(task, {name: [one] * len(part.rows) for name, part in parts.items()}, parts)
+    answers = {}
+    for name, part in parts.items():
+        examples = [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(part.rows))]
+        answers[name] = task.decode([torch.from_numpy(logits)] * len(examples), examples)
+    return task, answers
 
 
 def _linear(
@@ -244,7 +236,9 @@ def differences(
         return {}
     is_class = task.spec.labels_are_classes and not task.spec.multilabel
     strata = np.asarray(gold) if is_class else np.zeros(len(gold), int)
-    found = paired_differences(mine, theirs, strata, resamples=RESAMPLES)
+    tables = resampled([mine.of, theirs.of], strata, resamples=RESAMPLES, seed=0)
+    pairs = zip(mine.names, *tables, strict=True)
+    found = {name: difference(one, another) for name, one, another in pairs}
     return {key: values for key, values in found.items() if values["low"] is not None}
 
 
@@ -315,11 +309,7 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
 
 
 def precision_losses(
-    trained: Checkpoint,
-    task: Task,
-    dev: Split,
-    exact: dict[str, Any],
-    device: torch.device,
+    trained: Checkpoint, task: Task, dev: Split, exact: dict[str, Any], device: torch.device
 ) -> dict[str, dict[str, Any] | None]:
     """Return how the metrics on the dev rows move when the model computes in less than float32.
 

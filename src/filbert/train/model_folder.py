@@ -13,7 +13,7 @@ from filbert.checkpoints import adapters, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.families import STATIC
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.files import read_json, replace_folder, sha256_of, write_atomically, write_json
+from filbert.files import read_json, replace_folder, sha256_of, write_json
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.card import card
 from filbert.train.options import BaseModelOptions
@@ -77,10 +77,3 @@ def save_adapter(
         adapters.write(new, checkpoint, learned, rank=base.lora, name=base.name)
         files = {n: {"sha256": sha256_of(new / n)} for n in ("config.json", *adapters.FILES)}
         write_json(new / "filbert.json", read_json(new / "filbert.json") | {"files": files})
-
-
-def record_runs(folder: Path, kind: str, summary: dict[str, Any]) -> None:
-    """Record the spread over "seeds" or "folds", as in run.json, in the model that was kept."""
-    provenance = read_json(folder / "filbert.json") | {kind: summary}
-    write_json(folder / "filbert.json", provenance)
-    write_atomically(folder / "README.md", card(provenance))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
-from filbert.train.options import TrainOptions
+from filbert.train.options import TrainOptions, chosen_value
 
 # Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
@@ -64,14 +64,14 @@ def new_optimizer(
         for (share, parts, in_layer), some in kinds.items()
     ]
     optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adamw": partial(torch.optim.AdamW, fused=True),
+        "adamw": torch.optim.AdamW,
         "bert_adam": BertAdam,
         "lamb": Lamb,
         "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
     }
-    betas = (options.beta1, options.beta2)
+    betas, lr = (options.beta1, options.beta2), chosen_value(options.lr)
     optimizer = optimizers[options.optimizer]
-    return optimizer(groups, lr=options.peak_lr, betas=betas, eps=options.epsilon)
+    return optimizer(groups, lr=lr, betas=betas, eps=options.epsilon, fused=True)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
@@ -108,9 +108,6 @@ class BertAdam(torch.optim.AdamW):
 
     Source: google-research/bert, optimization.py.
     """
-
-    def __init__(self, groups: Iterable[dict[str, Any]], **options: Any) -> None:
-        super().__init__(groups, fused=True, **options)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -160,18 +157,13 @@ class Lamb(BertAdam):
                 update.add_(weight, alpha=-decay)
                 halves = (whole.chunk(group["parts"]) for whole in (weight, update))
                 matrices += [(*pair, rate) for pair in zip(*halves, strict=True)]
-        if matrices:
-            _adapt(matrices)
-
-
-def _adapt(matrices: Sequence[tuple[Tensor, Tensor, float]]) -> None:
-    """Turn each update into the new weights, by the LAMB ratio of its matrix."""
-    weights, updates, rates = zip(*matrices, strict=True)
-    norms = torch.stack(torch._foreach_norm([*weights, *updates])).double()
-    pairs = zip(*norms.view(2, -1).tolist(), strict=True)
-    for weight, update, rate, (size, step) in zip(weights, updates, rates, pairs, strict=True):
-        ratio = size / step if size > 0 and step > 0 else 1.0
-        torch.add(weight, update, alpha=rate * ratio, out=update)
+        if not matrices:
+            return
+        sides = [*(weight for weight, *_ in matrices), *(update for _, update, _ in matrices)]
+        norms = torch.stack(torch._foreach_norm(sides)).double().view(2, -1).T.tolist()
+        for (weight, update, rate), (size, length) in zip(matrices, norms, strict=True):
+            ratio = size / length if size > 0 and length > 0 else 1.0
+            torch.add(weight, update, alpha=rate * ratio, out=update)
 
 
 class Muon(torch.optim.AdamW):
@@ -204,7 +196,7 @@ class Muon(torch.optim.AdamW):
         dtype: torch.dtype = torch.float32,
         **options: Any,
     ) -> None:
-        super().__init__(groups, fused=True, **options)
+        super().__init__(groups, **options)
         self.dtype = dtype
 
     @torch.no_grad()

@@ -42,6 +42,13 @@ _LARGEST_SEED = 2**31 - 1
 # Of dev and of test rows in one file with all rows.
 _USUAL_SHARE = 0.1
 Options = TypeVar("Options")
+T = TypeVar("T")
+
+
+def chosen_value(value: T | None) -> T:
+    """Return the value of an option that is chosen where the user gives none, such as `lr`."""
+    assert value is not None
+    return value
 
 
 def check_range(options: Any, names: Iterable[str], allowed: str, test: Any) -> None:
@@ -139,21 +146,19 @@ class DataOptions:
         if sum(self.cut.values()) >= 1:
             raise ConfigError("The shares --dev and --test leave nothing to train on.")
         if self.folds or self.fold is not None:
-            self._check_folds()
+            if self.data is None or self.dev is not None or self.test is not None:
+                raise ConfigError(
+                    "--folds measures every row of --data once. Give --data, without --dev and "
+                    "--test."
+                )
+            if self.folds < 2 or not 1 <= (self.fold or 1) <= self.folds:
+                raise ConfigError(
+                    f"folds is {self.folds}, fold {self.fold}; give 2 folds or more, and the "
+                    "number of one of them."
+                )
         if self.group_column is not None and not self.is_split:
             raise ConfigError("--group-column is for rows that are split; give --data or a share.")
         check_range(self, ("split_seed",), "not be negative", lambda value: value >= 0)
-
-    def _check_folds(self) -> None:
-        if self.data is None or self.dev is not None or self.test is not None:
-            raise ConfigError(
-                "--folds measures every row of --data once. Give --data, without --dev and --test."
-            )
-        if self.folds < 2 or not 1 <= (self.fold or 1) <= self.folds:
-            raise ConfigError(
-                f"folds is {self.folds}, fold {self.fold}; give 2 folds or more, and the number of "
-                "one of them."
-            )
 
     @property
     def source(self) -> str:
@@ -312,24 +317,6 @@ class TrainOptions:
             parse_time(self.time)
 
     @property
-    def rows_per_step(self) -> int:
-        """`batch_size`, once it is chosen."""
-        assert self.batch_size is not None
-        return self.batch_size
-
-    @property
-    def peak_lr(self) -> float:
-        """`lr`, once it is chosen."""
-        assert self.lr is not None
-        return self.lr
-
-    @property
-    def num_epochs(self) -> float:
-        """`epochs`, once they are chosen."""
-        assert self.epochs is not None
-        return self.epochs
-
-    @property
     def epsilon(self) -> float:
         """`eps`, or the default of the optimizer."""
         # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
@@ -448,12 +435,8 @@ class LabelledFileOptions:
 class Option(NamedTuple):
     """One option of a class of options.
 
-    Attributes:
-        name: Its flat name.
-        path: Names of the fields that lead to it.
-        type: Its type.
-        default: `dataclasses.MISSING` without one.
-        doc: Its entry in the docstring of its class.
+    `path` has the names of the fields that lead to it, `default` is `dataclasses.MISSING` without
+    one, and `doc` is its entry in the docstring of its class.
     """
 
     name: str
@@ -466,9 +449,7 @@ class Option(NamedTuple):
 def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
     """Return all options of a class by flat name, those of inner values included.
 
-    Args:
-        kind: The class.
-        defaults: A value of the class that has the defaults instead of the class itself.
+    `defaults` is a value of the class that has the defaults instead of the class itself.
     """
     types = get_type_hints(kind)
     docs: dict[str, str] = {}
@@ -524,7 +505,8 @@ def from_flat(
                 f"The option {name!r} is missing. Give it as --{name.replace('_', '-')}, as a key "
                 "of the recipe or, in Python, as a keyword."
             )
-    return _built(kind, {name: _converted(known[name], value) for name, value in given.items()})
+    values = {n: option.default for n, option in known.items() if option.default is not MISSING}
+    return _built(kind, values | {n: _converted(known[n], value) for n, value in given.items()})
 
 
 def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
@@ -551,17 +533,15 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
     return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 
 
-def _built(kind: type[Options], values: Mapping[str, Any], defaults: Any = None) -> Options:
+def _built(kind: type[Options], values: Mapping[str, Any]) -> Options:
     types = get_type_hints(kind)
     arguments = {}
     for part in fields(kind):  # type: ignore[arg-type]
         name = part.metadata.get("flat", part.name)
-        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            inner = None if default is MISSING else default
-            arguments[part.name] = _built(types[part.name], values, inner)  # type: ignore[arg-type]
-        elif name in values or default is not MISSING:
-            arguments[part.name] = values.get(name, default)
+            arguments[part.name] = _built(types[part.name], values)  # type: ignore[arg-type]
+        elif name in values:
+            arguments[part.name] = values[name]
     return kind(**arguments)
 
 

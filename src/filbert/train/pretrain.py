@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -32,7 +33,7 @@ from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.inference.masked_text import measure
-from filbert.losses.student import Student, own_weights
+from filbert.losses.student import Student
 from filbert.model.precision import Precision
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.distillation import LayerDistillation
@@ -42,9 +43,9 @@ from filbert.train.base_model import freeze, with_dropout, with_embeddings
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.log import progress_bar, say
-from filbert.train.loop import Outcome, Training, max_tokens_of, train
+from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
-from filbert.train.options import RunOptions
+from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.progress import Phase, Schedule, num_steps
 from filbert.train.provenance import begun, copied, ended, fingerprint
@@ -61,11 +62,7 @@ class TextRun:
 
     Attributes:
         source: The model to start from, as the user named it.
-        checkpoint: Description and starting weights of the model.
-        tokenizer: The tokenizer of model and corpus.
         corpora: "train", and "dev" if there is held-out text.
-        task: The objective.
-        phases: Loaders and their shares of the run.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of held-out text with a precision; None without such text.
         more: Further entries of run.json.
@@ -109,40 +106,39 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
         interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
         schedule = Schedule(job.phases, job.options.train, interval=interval)
         run: dict[str, Any] = {}
+        # Projections to the width of a teacher are not saved.
+        model = job.model.model if isinstance(job.model, Student) else job.model
         if parallel.is_first:
-            # Projections to the width of a teacher are not saved.
-            kept = job.model.model if isinstance(job.model, Student) else job.model
-            run = begun(job, kept, clock=clock, parallel=parallel)
+            run = begun(job, model, clock=clock, parallel=parallel)
             run["data"] = {name: _describe(corpus) for name, corpus in job.corpora.items()}
             run |= {"fingerprint": job.fingerprint} | job.more
             _announce(job, schedule, run)
         with folder_of_all(options, run, parallel) as folder:
-            outcome = train(
-                Training(
-                    model=job.model,
-                    task=job.task,
-                    schedule=schedule,
-                    run=options,
-                    precision=job.precision,
-                    parallel=parallel,
-                    folder=folder,
-                    fingerprint=job.fingerprint,
-                    evaluate=partial(job.measure, job.precision) if job.measure else None,
-                    keep_best=False,
-                )
-            )
+            outcome = Training(
+                model=job.model,
+                task=job.task,
+                schedule=schedule,
+                run=options,
+                precision=job.precision,
+                parallel=parallel,
+                folder=folder,
+                fingerprint=job.fingerprint,
+                evaluate=partial(job.measure, job.precision) if job.measure else None,
+                keep_best=False,
+            ).train()
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
                 metrics = {"dev": job.measure(exact)} if job.measure else {}
                 run |= ended(outcome, metrics, clock=clock)
                 run["tokens"] = outcome.num_tokens
-                _save(job, outcome, run, folder / "model")
+                weights = {name: outcome.weights[name] for name in model.state_dict()}
+                _save(job, weights, run, folder / "model")
     return run
 
 
-def _save(job: TextRun, outcome: Outcome, run: dict[str, Any], folder: Path) -> None:
+def _save(job: TextRun, weights: dict[str, Tensor], run: dict[str, Any], folder: Path) -> None:
     """Write the folder of the model, and of its generator."""
-    weights, generator = own_weights(outcome.weights), None
+    generator = None
     checkpoint = dataclasses.replace(job.checkpoint, tensors=weights)
     if isinstance(job.model, ReplacedTokenModel):
         config = job.model.generator.config
@@ -244,7 +240,7 @@ def _phases(
     Source: Devlin et al. 2019, appendix A.2.
     """
     objective, phases, train = options.objective, options.phases, options.train
-    rows, seed = train.rows_per_step, options.run.seed
+    rows, seed = chosen_value(train.batch_size), options.run.seed
     new_loader = partial(PretrainLoader, corpus, tokenizer, max_tokens=max_tokens_of(train, device))
     first = new_loader(objective, batch_size=rows, seed=seed)
     if phases.second_length is None:
@@ -317,19 +313,9 @@ def _read_model(
         config.vocab_size, config.embeddings.token_types, Path("the model")
     ):
         say(note)
-    lengths = (options.objective.max_length, options.phases.second_length or 0)
-    check_length(max(lengths), model=config.max_tokens_per_sequence)
+    for length in (options.objective.max_length, options.phases.second_length):
+        config.check_max_length(length)
     return checkpoint, generator, tokenizer
-
-
-def check_length(max_length: int, **limits: int) -> None:
-    """Check that models can read sequences of this length."""
-    for name, limit in limits.items():
-        if max_length > limit:
-            raise ConfigError(
-                f"Sequences of {max_length} tokens; the {name}'s position table ends at {limit}. "
-                "Lower max_length or second_length."
-            )
 
 
 def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:

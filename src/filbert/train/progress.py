@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from filbert.tasks.base import FALLING
-from filbert.train.options import TrainOptions
+from filbert.train.options import TrainOptions, chosen_value
 from filbert.train.schedule import rate_at
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Schedule:
         done, whole = self.position(progress)
         if self.seconds is not None:
             done = min(done, (1.0 - 1e-6) * whole)
-        return rate_at(options.schedule, done, whole, warmup=options.warmup, peak=options.peak_lr)
+        peak = chosen_value(options.lr)
+        return rate_at(options.schedule, done, whole, warmup=options.warmup, peak=peak)
 
     def is_due(self, progress: Progress, clock_before: float) -> bool:
         """Return whether to evaluate on dev after a step that began at `clock_before`."""
@@ -185,4 +186,4 @@ class Schedule:
 
 def num_steps(loader: Batches, options: TrainOptions) -> int:
     """Return the number of optimizer steps that the options ask for."""
-    return options.steps or max(1, loader.steps_for(options.num_epochs))
+    return options.steps or max(1, loader.steps_for(chosen_value(options.epochs)))

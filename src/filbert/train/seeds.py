@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, RunError
-from filbert.files import write_json
+from filbert.files import read_json, write_atomically, write_json
 from filbert.tasks.base import FALLING
+from filbert.train.card import card
 from filbert.train.finetune import finetune
 from filbert.train.log import say
-from filbert.train.model_folder import record_runs
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 
@@ -96,7 +96,9 @@ def _repeated(
             summary = _of_folds(runs) | {"failed": failed}
         for name in _TAKEN:
             _replace(source / name, folder / name)
-        record_runs(folder / "model", kind, summary)
+        record = read_json(folder / "model" / "filbert.json") | {kind: summary}
+        write_json(folder / "model" / "filbert.json", record)
+        write_atomically(folder / "model" / "README.md", card(record))
         kept = kept | {kind: summary}
         write_json(folder / "run.json", kept)
         if kind == "folds":

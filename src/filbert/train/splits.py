@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.columns import ColumnNames, recognition_line
-from filbert.data.doctor import UNKNOWN_SHARE, check_rows
+from filbert.data.doctor import UNKNOWN_SHARE
 from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
 from filbert.data.records import Row, file_digest, read_rows
@@ -22,7 +22,7 @@ from filbert.data.splitting import SPLITS, merged_groups, near_duplicates, strat
 from filbert.data.texts import chunks, holds_text
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
-from filbert.tasks.rows import named_columns, read_task_rows, row_check, row_labels, row_texts
+from filbert.tasks.rows import named_columns, read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer, characters_in
 from filbert.train.log import progress_bar, say
 from filbert.train.options import DataOptions, FinetuneOptions
@@ -35,7 +35,6 @@ _PART = re.compile(r"(?:(\w+): )?(.*?)\.?", re.DOTALL)
 class Split:
     """One file of rows, read, tokenised and counted."""
 
-    name: str
     path: str
     rows: list[Row]
     gold: list[Any]
@@ -227,14 +226,7 @@ def _tokenised(
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             start += len(chunk)
             bar.update(shown, advance=len(chunk))
-    return Split(name, path, rows, gold, examples, file_digest(path))
-
-
-def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
-    """Return what `filbert check` calls errors and warnings about the rows of a run."""
-    files = {name: (split.path, split.rows) for name, split in splits.items()}
-    report = check_rows(files, row_check(task))
-    return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
+    return Split(path, rows, gold, examples, file_digest(path))
 
 
 def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
@@ -295,10 +287,7 @@ def token_lines(
 
 
 def tokenise_splits(
-    rows: Mapping[str, list[Row]],
-    task: Task,
-    tokenizer: Tokenizer,
-    max_length: int,
+    rows: Mapping[str, list[Row]], task: Task, tokenizer: Tokenizer, max_length: int
 ) -> tuple[dict[str, Split], dict[str, float]]:
     """Tokenise the rows of all files; also return seconds by name, for run.json."""
     splits, took = {}, {}

@@ -124,16 +124,12 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(_bytes(tensor))
+        values = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(values.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 # Writing
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def _not_saved(folder: Path, step: int, error: Exception) -> str:

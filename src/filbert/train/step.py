@@ -116,7 +116,8 @@ def _counts(
 ) -> list[float]:
     """Return the number of losses of each kind in the step, on all ranks."""
     none = (0.0,) * len(task.spec.loss_names)
-    mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
+    pairs = zip(targets, is_real, strict=True)
+    mine = [np.atleast_1d(task.count(target)).tolist() for target, real in pairs if real]
     return parallel.sums([sum(column) for column in zip(none, *mine, strict=True)])
 
 
@@ -141,10 +142,6 @@ def _worth_onednn(model: torch.nn.Module, precision: Precision) -> bool:
     if precision.name != "float32":
         return False
     return any(isinstance(part, torch.nn.Linear) and fuses(part) for part in model.modules())
-
-
-def _each(count: float | tuple[float, ...]) -> tuple[float, ...]:
-    return count if isinstance(count, tuple) else (float(count),)
 
 
 def _output_gradients(
