@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.texts import read_texts
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, checked_keywords
 from filbert.inference.predictor import Predictor
 from filbert.model.precision import choose_device, gain
 from filbert.train.provenance import device_name
@@ -27,17 +28,18 @@ _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
 Measured = dict[str, dict[str, float]]
 
 
-def measure(
-    model: str,
+@checked_keywords
+def bench(
     what: str | None = None,
     *,
-    seconds: float,
+    model: str | os.PathLike[str] = "filbert-mini",
+    seconds: float = 10.0,
     threads: int | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Measure one table or all, with the number formats that this device offers in turns.
+    """Measure how fast this machine runs a model in its number formats; see `filbert bench`.
 
-    The arguments are those of `filbert bench`; `threads` are as many as torch uses if None.
+    The formats take turns; `threads` are as many as torch uses if None.
 
     Returns:
         `model`, `device`, `threads`, `vector_units`, and in `results` the values by row, such as
@@ -53,11 +55,11 @@ def measure(
     if threads is not None:
         torch.set_num_threads(threads)
     return {
-        "model": model,
+        "model": str(model),
         "device": device_name(torch.device(device or "cpu")),
         "threads": torch.get_num_threads(),
         "vector_units": torch.backends.cpu.get_cpu_capability(),
-        "results": _tables(model, (what,) if what else TABLES, seconds, device),
+        "results": _tables(str(model), (what,) if what else TABLES, seconds, device),
     }
 
 

@@ -517,6 +517,9 @@ class Predictor:
         return chosen
 
 
+load = Predictor.load
+
+
 def names_of(name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return the names of a list, or of a text with commas that is no path."""
     if not isinstance(name, str | os.PathLike):
