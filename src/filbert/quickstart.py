@@ -33,24 +33,18 @@ def options_of(sample: str) -> dict[str, Any]:
     return {"task": "classification"} | paths | OPTIONS[sample]
 
 
-class Hit(NamedTuple):
-    """A sentence that was found, and the cosine of its vector with that of the question."""
-
-    text: str
-    cosine: float
-
-
 class Searched(NamedTuple):
     """What `search` returns.
 
     Attributes:
-        hits: The nearest of `num_texts` sentences for each question, the nearest first.
+        hits: The nearest of `num_texts` sentences for each question, the nearest first, with the
+            cosines of their vectors with that of the question.
         num_tested: Labelled questions, all of the sample's test rows.
         shares: Labelled questions whose nearest sentence has the same intent, as a share, by means.
         test: The paired test between the two means.
     """
 
-    hits: list[list[Hit]]
+    hits: list[list[tuple[str, float]]]
     num_texts: int
     num_tested: int
     shares: dict[str, float]
@@ -67,7 +61,7 @@ def search(model: str, questions: Sequence[str]) -> Searched:
     cosines = np.asarray(predictor.embed(list(questions), normalize=True)) @ np.asarray(vectors).T
     order = np.argsort(-cosines, axis=1)[:, :3]
     hits = [
-        [Hit(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
+        [(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
     ]
     wanted = np.array([label for _, label in tested])
     labels = np.array([label for _, label in known])

@@ -62,23 +62,20 @@ _SPEED_DECAY = 0.1
 _MIN_MEASURED_SHARE = 1 / 8
 
 
-class Times(NamedTuple):
-    """Where the time of a request went, in seconds, and the tokens that the model read for it.
+class Results(NamedTuple):
+    """One result per input, in order, and where the time went, in seconds.
 
-    `queue` ends when the first sequence is taken into a batch, `inference` with the last output.
+    Attributes:
+        queue: Until the first sequence was taken into a batch.
+        inference: From then to the last output.
+        tokens: Tokens that the model read.
     """
 
+    items: list[Result]
     tokenization: float
     queue: float
     inference: float
     tokens: int
-
-
-class Results(NamedTuple):
-    """One result per input, in order, and the time they took."""
-
-    items: list[Result]
-    times: Times
 
 
 class _Queued(NamedTuple):
@@ -160,10 +157,6 @@ class _Request:
             raise
         except Exception as error:
             raise Refusal(424, "The model failed on one of the inputs.") from error
-
-    def times(self) -> Times:
-        queue, inference = self.began - self.queued, self.ended - self.began
-        return Times(self.tokenization, queue, inference, self.tokens)
 
 
 class Engine:
@@ -268,11 +261,10 @@ class Engine:
                 items = await asyncio.wait_for(self._results(request, inputs, max_tokens), seconds)
             except asyncio.TimeoutError as error:
                 raise late() from error
-        times = request.times()
-        self._metrics.answered(
-            self.name, tokenization=times.tokenization, queue=times.queue, tokens=times.tokens
-        )
-        return Results(items, times)
+        spent, queue = request.tokenization, request.began - request.queued
+        tokens = request.tokens
+        self._metrics.answered(self.name, tokenization=spent, queue=queue, tokens=tokens)
+        return Results(items, spent, queue, request.ended - request.began, tokens)
 
     async def in_pool(self, call: Callable[[], _T]) -> _T:
         """Run a call in the tokenisation threads, or refuse with 503 if the engine is stopping."""

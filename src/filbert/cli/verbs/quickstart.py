@@ -78,8 +78,8 @@ def _search(model: str, question: str | None) -> None:
     print(f"The nearest of {result.num_texts} sentences by the cosine of their vectors:")
     for asked, hits in zip(questions, result.hits, strict=True):
         print(f"\n{asked}")
-        for hit in hits:
-            print(f"  {hit.cosine:.2f}  {hit.text}")
+        for text, cosine in hits:
+            print(f"  {cosine:.2f}  {text}")
     shares = result.shares
     print(
         f"\nOf {result.num_tested} other sentences, the nearest one has the same intent for "
