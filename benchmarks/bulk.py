@@ -105,7 +105,7 @@ def through_the_verb(work: Work, source: Path, folder: Path) -> tuple[float, flo
         task = work.predictor.known_task()
         rows = read_task_rows(task, source, ColumnNames(), labelled=False)
     with unfinished(folder / "v.npy", work, is_resumable=True, overwrite=True) as output:
-        pending = pending_chunks(rows, (), size_of=work.size_of, limit=work.limit)
+        pending = pending_chunks(work, rows)
         for entry, content in answers_here(work, pending):
             output.add(entry, content)
             memory.done(entry)

@@ -120,8 +120,7 @@ def work_through(
     ):
         for entry in output.entries:
             counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
-        done = tuple(output.entries)
-        pending = pending_chunks(rows(), done, size_of=work.size_of, limit=work.limit)
+        pending = pending_chunks(work, rows(), tuple(output.entries))
         if flags.engine == "ray":
             from filbert.inference.ray import answers_on_ray
 

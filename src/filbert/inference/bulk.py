@@ -246,21 +246,15 @@ def answers_here(
             yield answer(work, chunk, examples, on_batch)
 
 
-def pending_chunks(
-    rows: Iterable[Row], done: Sequence[Entry], *, size_of: Callable[[Row], int], limit: int
-) -> Iterator[Chunk]:
+def pending_chunks(work: Work, rows: Iterable[Row], done: Sequence[Entry] = ()) -> Iterator[Chunk]:
     """Yield the chunks that are not done, after the others were compared with the journal.
-
-    Args:
-        size_of: `Work.size_of`.
-        limit: `Work.limit`.
 
     Raises:
         ConfigError: The first rows are not those that were answered.
         InputError: A row is wrong.
     """
     first, number = 0, -1
-    for number, some in enumerate(chunks(rows, size_of, limit)):
+    for number, some in enumerate(chunks(rows, work.size_of, work.limit)):
         chunk = Chunk(first, some, rows_digest(some))
         first += len(some)
         if number >= len(done):

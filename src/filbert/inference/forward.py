@@ -124,7 +124,8 @@ def forward(
         return finish
 
     with sharing_cores(model):
-        streams = 1 if one_at_a_time else streams_on(device)
+        is_alone = one_at_a_time or device.type != "cpu"
+        streams = 1 if is_alone else min(_MOST_STREAMS, torch.get_num_threads())
         most = max_tokens or default_max_tokens(device)
         batches = even_batches([len(e.input_ids) for e in examples], most, streams)
         yield from finished(launch, batches, streams, device)
@@ -268,11 +269,6 @@ def _to_host(output: Tensor) -> Callable[[], Tensor]:
 
 
 # Several batches at a time
-
-
-def streams_on(device: torch.device) -> int:
-    """Return the number of batches that run at the same time, by the number of torch's threads."""
-    return min(_MOST_STREAMS, torch.get_num_threads()) if device.type == "cpu" else 1
 
 
 def even_batches(lengths: Sequence[int], max_tokens: int, streams: int) -> list[list[int]]:

@@ -52,14 +52,6 @@ def check_backend(backend: str, folder: Path, *, precision: str, device: str | N
         raise ConfigError(f"device {device!r}: the backend onnxruntime runs on the cpu.")
 
 
-def session_threads() -> int:
-    """Return the threads of a session: torch's number, at most the cores of this process.
-
-    onnxruntime's own choice counts all cores of the machine and pins threads to forbidden ones.
-    """
-    return min(available_cores(), torch.get_num_threads())
-
-
 class Session:
     """A graph in onnxruntime.
 
@@ -76,7 +68,8 @@ class Session:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = session_threads()
+        # Its own choice counts all cores of the machine and pins threads to forbidden ones.
+        options.intra_op_num_threads = min(available_cores(), torch.get_num_threads())
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         # ONNX Runtime plans memory again for each batch size, at the second call with that size.
