@@ -54,7 +54,7 @@ def predict(
             "--keep-columns reads the rows twice, which a stream cannot. Give a file."
         )
 
-    from filbert.inference.bulk import Answers, Job, task_rows
+    from filbert.inference.bulk import Job, answer_work, task_rows
     from filbert.inference.predictor import Predictor
     from filbert.inference.stored_task import columns_of_training
 
@@ -64,7 +64,7 @@ def predict(
     warn_of_int8(predictor)
     names = columns_of_training(predictor.checkpoint, file, arguments.columns_of(columns))
     rows = partial(task_rows, predictor.known_task(), file, names, keep)
-    job = Job(model, options, partial(Answers, kind=kind))
+    job = Job(model, options, partial(answer_work, kind=kind))
     bulk.work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)
 
 
@@ -113,13 +113,13 @@ def embed(
     bulk.check_options(file, out, flags, f"embed MODEL --out {out}")
     numbers = _numbers(layers)
 
-    from filbert.inference.bulk import Job, Vectors
+    from filbert.inference.bulk import Job, vector_work
     from filbert.inference.predictor import VectorOptions
 
     how = VectorOptions(
         pooling=pooling, normalize=normalize, layers=numbers, prompt=prompt, dimensions=dimensions
     )
-    make = partial(Vectors, kind=kind, how=how)
+    make = partial(vector_work, kind=kind, how=how)
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )
