@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from filbert import samples
+from filbert.data.records import read_rows
 from filbert.inference.predictor import Predictor
 from filbert.metrics.bootstrap import McNemar, mcnemar
 
@@ -84,5 +83,5 @@ def _tfidf_cosines(questions: Sequence[str], texts: Sequence[str]) -> np.ndarray
 
 def _rows(name: str) -> list[tuple[str, str]]:
     """Return text and label of the rows of a sample."""
-    with gzip.open(samples.path(name), "rt", encoding="utf-8", newline="") as file:
-        return [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    rows = read_rows(samples.path(name))
+    return [(str(row.values["text"]), str(row.values["label"])) for row in rows]

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,15 +112,25 @@ def work_through(
 
     `check_options` has accepted the flags. `verb` is the name for the progress bar.
     """
-    from filbert.inference.bulk import answers_here, pending_chunks
+    from filbert.inference.bulk import Stream, answers_here, pending_chunks, unfinished
 
-    with (
-        _output(out, work, flags, source=source) as output,
-        Counts(verb, work.predictor.max_length, source, out) as counts,
-    ):
-        for entry in output.entries:
+    with ExitStack() as stack:
+        if is_stream(out):
+            target: Output = Stream(stack.enter_context(output(out)))
+        else:
+            file = unfinished(
+                Path(out or ""),
+                work,
+                is_resumable=is_regular(source),
+                resume=flags.resume,
+                overwrite=flags.overwrite,
+                say=lambda line: print(line, file=sys.stderr),
+            )
+            target = stack.enter_context(file)
+        counts = stack.enter_context(Counts(verb, work.predictor.max_length, source, out))
+        for entry in target.entries:
             counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
-        pending = pending_chunks(work, rows(), tuple(output.entries))
+        pending = pending_chunks(work, rows(), tuple(target.entries))
         if flags.engine == "ray":
             from filbert.inference.ray import answers_on_ray
 
@@ -131,27 +141,8 @@ def work_through(
 
         with closing(parts):
             for entry, content in parts:
-                output.add(entry, content)
+                target.add(entry, content)
                 counts.done(entry.rows, entry.empty, entry.truncated)
-
-
-@contextmanager
-def _output(out: str | None, work: Work, flags: BulkFlags, *, source: str) -> Iterator[Output]:
-    from filbert.inference.bulk import Stream, unfinished
-
-    if is_stream(out):
-        with output(out) as stream:
-            yield Stream(stream)
-        return
-    with unfinished(
-        Path(out or ""),
-        work,
-        is_resumable=is_regular(source),
-        resume=flags.resume,
-        overwrite=flags.overwrite,
-        say=lambda line: print(line, file=sys.stderr),
-    ) as file:
-        yield file
 
 
 def answer_texts(
