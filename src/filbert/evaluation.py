@@ -42,10 +42,7 @@ def evaluate_model(
     A question answering model that always answers may give "no answer" if some rows have none.
 
     Args:
-        predictor: of a model with a task, or with a masked-LM head and none.
-        path: of the labelled rows, or of text.
         out: a folder for metrics.json and what else the task writes.
-        options: as `with_asked` takes them.
         max_length: of text, tokens of a row; those of the model's pre-training when not given.
         on_answers: called with what the metrics are computed from, if the model has a task.
 
@@ -128,9 +125,8 @@ def score_predictions(
         task: as the user described it; labels are taken from rows and predictions unless declared.
         predictions: JSON Lines in the order of the rows, or one JSON object from the rows' ids to
             answers.
-        out: a folder for metrics.json and what else the task writes.
         null_odds: with answers by id: SQuAD's JSON of how sure there is none, by the same ids.
-        on_answers: as for `evaluate_model`; not called for answers by id.
+        on_answers: not called for answers by id.
 
     Raises:
         ConfigError: `null_odds` without answers by id.

@@ -47,11 +47,8 @@ def shrink(
     """Make a smaller model as a starting point for fine-tuning or distillation.
 
     Args:
-        name: A folder, a checkpoint, a built-in name or a Hub id.
-        out: Model folder; it appears when it is complete.
         keep_layers: Numbers of the layers to keep, rising; others are removed before entries.
         vocabulary_from: Files with the text whose vocabulary is kept.
-        names: The columns of the texts in these files.
 
     Returns:
         The entry "shrunk" of filbert.json: "steps" with name, parameters and bytes, and more.
@@ -107,7 +104,6 @@ def cut_vocabulary(
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.
-        tokenizer: Of the checkpoint.
         texts: Returns the corpus; it is called twice.
 
     Returns:

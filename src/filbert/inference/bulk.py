@@ -57,10 +57,7 @@ class Chunk(NamedTuple):
 class Entry(NamedTuple):
     """A line of the journal: a chunk whose answers are on the disk.
 
-    Attributes:
-        empty: Rows without text as the model reads it.
-        truncated: Rows that were truncated.
-        digest: Of the content of the rows.
+    `empty` rows have no text as the model reads it. The digest is that of the rows.
     """
 
     rows: int

@@ -43,8 +43,6 @@ def fill_masks(
 
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.
-        texts: Each with at least one mask.
-        top: Candidates per mask.
 
     Returns:
         For each text `candidates` (per mask, in order, a list of `top` dicts with `token`, `score`,

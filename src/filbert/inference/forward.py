@@ -72,7 +72,6 @@ def default_max_tokens(
 
     Args:
         config: Of a model for inference; without it the batch is as large as for the smallest one.
-        number_format: Of its products: float32, bf16 or int8.
     """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
@@ -98,7 +97,6 @@ def forward(
         read: Runs the model on a batch; called without gradients, in several threads on a CPU.
         max_tokens: Tokens per batch; a longer sequence is a batch of its own. If None,
             `default_max_tokens` of the device.
-        precision: Of the matrix products.
         one_at_a_time: For a `read` that uses hooks or the global random generator.
         on_batch: Called with the tokens of each finished batch.
 
@@ -192,7 +190,6 @@ def run_vectors(
     """Return the vector of every example, in order, float32 (H * layers,); with "none" its matrix.
 
     Args:
-        model: Its encoder runs.
         way: How vectors are made of hidden states.
         layers: Whose outputs are joined end to end; 0 for the embeddings, 1 to N.
         skip: Tokens of a prompt that are not pooled.

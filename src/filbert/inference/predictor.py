@@ -361,11 +361,9 @@ class Predictor:
     def fill(
         self, texts: str | Iterable[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Return the most probable words in place of every [MASK]; see `fill.fill_masks`.
+        """Return the `top` most probable words in place of every [MASK]; see `fill.fill_masks`.
 
-        Args:
-            texts: one text, which gets one answer, or a list of texts, which gets a list.
-            top: candidates per mask.
+        One text gets one answer, a list of texts a list.
         """
         if not isinstance(texts, str):
             return list(fill_masks(self, texts, top=top))

@@ -46,7 +46,6 @@ def score_texts(
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.
         texts: Without masks of their own.
-        with_tokens: Return the score of every token, too.
         on_share: Called with the number of texts in work and the share of their masks that is done.
 
     Returns:
