@@ -192,49 +192,6 @@ def output(out: str | None) -> Iterator[IO[str]]:
         part.unlink(missing_ok=True)
 
 
-def check_page(out: str | None, *, printed: str | None = None) -> None:
-    """Check before any work that the page can be written.
-
-    Args:
-        out: The argument of `write_page`.
-        printed: The flag whose document goes to stdout, if it was given.
-
-    Raises:
-        ConfigError: Both documents go to stdout, or the name is not that of an HTML file.
-        InputError: The file cannot be written.
-    """
-    if out is None:
-        return
-    if out != STDIO:
-        if Path(out).suffix.lower() not in ("", ".html", ".htm"):
-            raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
-        check_writable(Path(out))
-    elif printed is not None:
-        raise ConfigError(
-            f"{printed} and --out - both go to stdout. Give --out a file name, or leave one out."
-        )
-
-
-def write_page(out: str | None, make: Callable[[], str]) -> bool:
-    """Write the page that `make` returns, and report its size on stderr.
-
-    Args:
-        out: File name, - for stdout, or None for no page.
-
-    Returns:
-        Whether stdout is free for tables.
-    """
-    if out is None:
-        return True
-    page = make()
-    with output(out) as stream:
-        stream.write(page)
-    if out == STDIO:
-        return False
-    print(f"Wrote {out} ({len(page.encode()) / 1e6:.1f} MB).", file=sys.stderr)
-    return True
-
-
 def cell(value: Any, limit: int = _LONG) -> str:
     """Return a value as one cell of a table, with at most `limit` characters."""
     if value is None or value in ([], ()):
