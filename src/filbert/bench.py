@@ -44,9 +44,6 @@ def bench(
     Returns:
         `model`, `device`, `threads`, `vector_units`, and in `results` the values by row, such as
         {"encode float32": {"texts/s": 180.0, ...}}.
-
-    Raises:
-        InputError, FormatError, ConfigError: The model, the device or the table does not exist.
     """
     if what is not None and what not in TABLES:
         raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")

@@ -52,9 +52,6 @@ def shrink(
 
     Returns:
         The entry "shrunk" of filbert.json: "steps" with name, parameters and bytes, and more.
-
-    Raises:
-        ConfigError, InputError, FormatError: Options, the model or a file is wrong.
     """
     if "-" in vocabulary_from:
         raise ConfigError("Texts are read twice, so - cannot be one of them.")

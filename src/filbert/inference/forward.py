@@ -70,8 +70,7 @@ def default_max_tokens(
 ) -> int:
     """Return the tokens per packed batch unless the user sets another number.
 
-    Args:
-        config: Of a model for inference; without it the batch is as large as for the smallest one.
+    Without a `config` the batch is as large as for the smallest model.
     """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
@@ -291,10 +290,9 @@ def finished(
     streams: int,
     device: torch.device,
 ) -> Iterator[_T]:
-    """Launch all batches, and yield their results in order.
+    """Launch all batches, in any thread, and yield their results in order.
 
-    Args:
-        launch: Computes a batch, in any thread; the function that it returns is called in this one.
+    The function that `launch` returns is called in this thread.
     """
     streams = min(streams, len(batches))
     if streams < 2:

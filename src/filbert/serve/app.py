@@ -115,11 +115,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
 def load_app(
     models: Mapping[str, str], settings: Settings, model_settings: ModelSettings
 ) -> FastAPI:
-    """Load the models, run each once, and make the application.
-
-    Raises:
-        InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
-    """
+    """Load the models, run each once, and make the application."""
     if THREADS_VARIABLE not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
     metrics, engines = Metrics(), Engines()
@@ -156,7 +152,6 @@ def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSett
 
     Raises:
         ConfigError: Invalid options, or a port that is taken.
-        InputError, FormatError: A model cannot be loaded.
         KeyboardInterrupt: Ctrl-C, after the last answer.
     """
     settings.bearer_keys()
