@@ -99,7 +99,7 @@ def _implied(checkpoint: Checkpoint, folder: Path) -> dict[str, Any] | None:
 
 
 def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tokenizer, Task]:
-    """Return a model's tokenizer, and the task with the model's cleaning unless it keeps its own."""
+    """Return a model's tokenizer, and the task with its cleaning unless the task keeps its own."""
     place = find_model(model)
     path, tokenizer = place / "filbert.json", read_tokenizer(place)
     if keeps_cleaning or not task.spec.cleans or not path.is_file():
