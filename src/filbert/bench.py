@@ -63,7 +63,8 @@ def bench(
 def _tables(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
     """Return the values of all rows of some tables."""
     name = str(choose_device(device))
-    formats = _fast_formats(name)
+    # The number formats that this device multiplies itself; others are emulated slowly.
+    fast = ["bf16"] if name != "cpu" else [p for p in ("bf16", "int8") if gain(p) >= 1]
     tokenizer = read_tokenizer(find_model(model))
     rows = read_texts(str(samples.path("toxic_train.csv.gz")), ColumnNames())
     texts = [str(row.values["text"]) for _, row in zip(range(_TEXTS), rows, strict=False)]
@@ -73,7 +74,7 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
         tokens = sum(len(e.input_ids) for e in tokenizer.encode(texts, max_length=_MAX_LENGTH))
         results["tokenize"] = {"texts/s": len(texts) / times[""], "tokens/s": tokens / times[""]}
     if "encode" in tables or "latency" in tables:
-        loaded = {p: Predictor.load(model, precision=p, device=name) for p in formats}
+        loaded = {p: Predictor.load(model, precision=p, device=name) for p in ("float32", *fast)}
         for predictor in loaded.values():
             predictor.warm_up()
         if "encode" in tables:
@@ -81,13 +82,6 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
         if "latency" in tables:
             results |= _latency(loaded, seconds)
     return results
-
-
-def _fast_formats(device: str) -> list[str]:
-    """Return the number formats that this device multiplies itself; others are emulated slowly."""
-    if device != "cpu":
-        return ["float32", "bf16"]
-    return ["float32", *(name for name in ("bf16", "int8") if gain(name) >= 1)]
 
 
 def _encode(loaded: dict[str, Predictor], texts: list[str], seconds: float) -> Measured:

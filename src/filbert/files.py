@@ -62,7 +62,7 @@ def _delete(path: Path) -> None:
 
 
 @contextmanager
-def _staged(target: Path, *, folder: bool) -> Iterator[Path]:
+def staged(target: Path, *, folder: bool) -> Iterator[Path]:
     """Yield a temporary sibling of `target`, which is deleted unless the block renames it."""
     created = [parent for parent in target.parents if not parent.exists()]
     try:
@@ -102,7 +102,7 @@ def check_writable(path: Path) -> None:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace a file as a whole (text as UTF-8), or raise an InputError, as for a full disk."""
     path = Path(os.path.realpath(path))
-    with _staged(path, folder=False) as temporary:
+    with staged(path, folder=False) as temporary:
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
@@ -133,7 +133,7 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
             f"{target} holds other files and no {marker}, so it is not replaced. "
             "Name another folder."
         )
-    with _staged(target, folder=True) as temporary:
+    with staged(target, folder=True) as temporary:
         yield temporary
         _flush_tree(temporary)
         old = target.with_name(f".{target.name}.{token_hex(6)}.old")

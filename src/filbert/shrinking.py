@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,7 @@ def shrink(
         step = _step(checkpoint, f"{len(keep_layers)} of {before} layers")
         steps.append(step | {"layers": list(keep_layers)})
     if vocabulary_from:
-
-        def texts() -> Iterator[str]:
-            return _corpus(predictor, vocabulary_from, names or ColumnNames())
-
+        texts = partial(_corpus, predictor, vocabulary_from, names or ColumnNames())
         checkpoint, tokenizer, facts = cut_vocabulary(checkpoint, tokenizer, texts)
         title = f"{facts['entries']:,} of {facts['entries_before']:,} entries"
         steps.append(_step(checkpoint, title) | facts)

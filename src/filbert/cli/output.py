@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filbert.cli.arguments import STDIO
 from filbert.errors import ConfigError, printable
-from filbert.files import check_writable
+from filbert.files import check_writable, staged
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -182,14 +182,11 @@ def output(out: str | None) -> Iterator[IO[str]]:
             yield file
         return
     check_writable(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with staged(path, folder=False) as part:
         # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
         with part.open("w", encoding="utf-8", errors="backslashreplace") as file:
             yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        part.replace(path)
 
 
 def cell(value: Any, limit: int = _LONG) -> str:
