@@ -333,7 +333,6 @@ def evaluate(
     from filbert.evaluation import evaluate_model, score_predictions
     from filbert.tasks.base import task_class
 
-    folder = None if out is None else Path(out)
     rows: dict[str, Any] = {"data": data, "predictions": predictions}
     with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
         if predictions is not None:
@@ -341,12 +340,12 @@ def evaluate(
                 raise ConfigError("Give either a model, or predictions and their task.")
             scored = task_class(task).from_options(chosen.task, chosen.columns)
             return score_predictions(
-                scored, files["data"], files["predictions"], chosen.columns, folder
+                scored, files["data"], files["predictions"], chosen.columns, out
             )
         if model is None:
             raise ConfigError("Give a model, or predictions and their task.")
         measured, path = _loaded(model), files["data"]
-        return evaluate_model(measured, path, chosen.columns, folder, options=chosen.task)
+        return evaluate_model(measured, path, chosen.columns, out, options=chosen.task)
 
 
 @_options_of(LabelledFileOptions)

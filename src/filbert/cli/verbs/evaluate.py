@@ -19,7 +19,7 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from filbert.evaluation import OnAnswers
+    from filbert.evaluation import Answered
     from filbert.inference.precision import PrecisionLoss
     from filbert.inference.predictor import Predictor
 
@@ -79,39 +79,29 @@ def evaluate(
         raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss needs --against, the precision to compare with.")
-    folder = Path(out) if out else None
-    if folder is not None and folder.is_file():
+    if out is not None and Path(out).is_file():
         raise ConfigError(f"--out {out} is a file; name a folder.")
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
-    answers: list[tuple[Any, ...]] = []
-    keep: OnAnswers = lambda *what: answers.append(what)  # noqa: E731
-    if model is None:
-        metrics = _scored(str(task), data, str(predictions), flags, folder, null_odds, keep)
-        _report(metrics, None, against, answers, as_json=json)
-        return
+    answers: list[Answered] = []
     load = vars(loading or arguments.LoadFlags()) | {"null_threshold": null_threshold}
     if against is not None and (load["backend"] != "torch" or data == arguments.STDIO):
         raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
-    predictor, metrics = _measured(model, data, flags, load, folder, keep)
     loss = None
-    if against is None:
-        warn_of_int8(predictor)
+    if model is None:
+        from filbert.evaluation import score_predictions
+
+        scored, names = task_class(str(task)).from_options(flags.task, flags.columns), flags.columns
+        metrics = score_predictions(scored, data, str(predictions), names, out, null_odds, answers)
     else:
-        _, exact = _measured(model, data, flags, load | {"precision": against})
-        loss = _loss(predictor, exact, metrics)
+        predictor, metrics = _measured(model, data, flags, load, out, answers)
+        if against is None:
+            warn_of_int8(predictor)
+        else:
+            _, exact = _measured(model, data, flags, load | {"precision": against})
+            loss = _loss(predictor, exact, metrics)
     _report(metrics, loss, against, answers, as_json=json)
     if loss and max_loss is not None:
         loss.check(max_loss, f"{model} in {load['precision']} on {data}", load["precision"])
-
-
-def _scored(
-    task: str, data: str, predictions: str, flags: LabelledFileOptions, *others: Any
-) -> dict[str, Any]:
-    """Score predictions of another program for a task with the options of the command line."""
-    from filbert.evaluation import score_predictions
-
-    described = task_class(task).from_options(flags.task, flags.columns)
-    return score_predictions(described, data, predictions, flags.columns, *others)
 
 
 def _loss(predictor: Predictor, exact: dict[str, Any], metrics: dict[str, Any]) -> PrecisionLoss:
@@ -129,8 +119,8 @@ def _measured(
     data: str,
     flags: LabelledFileOptions,
     load: dict[str, Any],
-    folder: Path | None = None,
-    on_answers: OnAnswers | None = None,
+    out: str | None = None,
+    answers: list[Answered] | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
     """Load a model, and return it with its metrics."""
     from filbert.evaluation import evaluate_model
@@ -145,10 +135,10 @@ def _measured(
         predictor,
         data,
         flags.columns,
-        folder,
+        out,
         options=flags.task,
         max_length=load["max_length"],
-        on_answers=on_answers,
+        answers=answers,
     )
     return predictor, metrics
 
@@ -157,7 +147,7 @@ def _report(
     metrics: dict[str, Any],
     loss: PrecisionLoss | None,
     against: str | None,
-    answers: list[tuple[Any, ...]],
+    answers: list[Answered],
     *,
     as_json: bool,
 ) -> None:
