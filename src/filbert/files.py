@@ -47,13 +47,6 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _flush_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        if not path.is_symlink():
-            flush(path)
-    flush(folder)
-
-
 def _delete(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -135,7 +128,9 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
         )
     with staged(target, folder=True) as temporary:
         yield temporary
-        _flush_tree(temporary)
+        for path in (*sorted(temporary.rglob("*")), temporary):
+            if not path.is_symlink():
+                flush(path)
         old = target.with_name(f".{target.name}.{token_hex(6)}.old")
         if target.exists():
             target.rename(old)

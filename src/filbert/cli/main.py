@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -321,7 +320,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Lone surrogates in file names must not break the message that names them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGTERM ends a command as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(handlers=[_Lines()])
     logging.getLogger("filbert").setLevel(logging.INFO)
     if cpu_quota() is not None:
@@ -335,11 +335,6 @@ def main() -> None:
             sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End the command after SIGTERM as after Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 class _Lines(logging.Handler):

@@ -296,7 +296,14 @@ def finished(
     """
     streams = min(streams, len(batches))
     if streams < 2:
-        yield from _overlapped(map(launch, batches), device)
+        launched: deque[Callable[[], _T]] = deque()
+        for batch in batches:
+            launched.append(launch(batch))
+            # On a GPU only after the next one is launched, too.
+            if len(launched) > (device.type == "cuda"):
+                yield launched.popleft()()
+        for finish in launched:
+            yield finish()
         return
     threads = torch.get_num_threads()
     ready = threading.Barrier(streams + 1)
@@ -317,14 +324,3 @@ def finished(
             yield waiting.popleft().result()()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> Iterator[_T]:
-    """Finish what was launched, in order: on a GPU only after the next one is launched, too."""
-    waiting: deque[Callable[[], _T]] = deque()
-    for finish in launched:
-        waiting.append(finish)
-        if len(waiting) > (device.type == "cuda"):
-            yield waiting.popleft()()
-    for finish in waiting:
-        yield finish()

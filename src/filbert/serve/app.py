@@ -132,19 +132,14 @@ def load_app(
             raise FormatError(
                 f"{model} gives numbers that are not finite. Its weights are damaged."
             )
-        engines[name] = Engine(name, predictor, settings=model_settings, metrics=metrics)
-        log.info("%s", _description(engines[name]))
+        engine = Engine(name, predictor, settings=model_settings, metrics=metrics)
+        engines[name] = engine
+        task = predictor.task.spec.name if predictor.task else "no task"
+        facts = f"{task}, {predictor.max_length} tokens, {predictor.number_format}"
+        warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
+        more = "" if warning is None else f"; {warning}"
+        log.info("%s (%s): %s%s", name, facts, ", ".join(engine.can), more)
     return make_app(engines, settings, metrics)
-
-
-def _description(engine: Engine) -> str:
-    predictor = engine.predictor
-    task = predictor.task.spec.name if predictor.task else "no task"
-    warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
-    return (
-        f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "
-        f"{', '.join(engine.can)}{'' if warning is None else f'; {warning}'}"
-    )
 
 
 def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSettings) -> None:
