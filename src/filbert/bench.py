@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,21 +51,10 @@ def bench(
         raise ConfigError("--threads and --seconds must be above zero.")
     if threads is not None:
         torch.set_num_threads(threads)
-    return {
-        "model": str(model),
-        "device": device_name(torch.device(device or "cpu")),
-        "threads": torch.get_num_threads(),
-        "vector_units": torch.backends.cpu.get_cpu_capability(),
-        "results": _tables(str(model), (what,) if what else TABLES, seconds, device),
-    }
-
-
-def _tables(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
-    """Return the values of all rows of some tables."""
-    name = str(choose_device(device))
+    tables, name = (what,) if what else TABLES, str(choose_device(device))
     # The number formats that this device multiplies itself; others are emulated slowly.
     fast = ["bf16"] if name != "cpu" else [p for p in ("bf16", "int8") if gain(p) >= 1]
-    tokenizer = read_tokenizer(find_model(model))
+    tokenizer = read_tokenizer(find_model(str(model)))
     rows = read_texts(str(samples.path("toxic_train.csv.gz")), ColumnNames())
     texts = [str(row.values["text"]) for _, row in zip(range(_TEXTS), rows, strict=False)]
     results: Measured = {}
@@ -74,14 +63,21 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
         tokens = sum(len(e.input_ids) for e in tokenizer.encode(texts, max_length=_MAX_LENGTH))
         results["tokenize"] = {"texts/s": len(texts) / times[""], "tokens/s": tokens / times[""]}
     if "encode" in tables or "latency" in tables:
-        loaded = {p: Predictor.load(model, precision=p, device=name) for p in ("float32", *fast)}
+        formats = ("float32", *fast)
+        loaded = {p: Predictor.load(str(model), precision=p, device=name) for p in formats}
         for predictor in loaded.values():
             predictor.warm_up()
         if "encode" in tables:
             results |= _encode(loaded, texts, seconds)
         if "latency" in tables:
             results |= _latency(loaded, seconds)
-    return results
+    return {
+        "model": str(model),
+        "device": device_name(torch.device(device or "cpu")),
+        "threads": torch.get_num_threads(),
+        "vector_units": torch.backends.cpu.get_cpu_capability(),
+        "results": results,
+    }
 
 
 def _encode(loaded: dict[str, Predictor], texts: list[str], seconds: float) -> Measured:
