@@ -184,11 +184,7 @@ def load_json(path: Path, *, most: int = MAX_JSON_BYTES) -> Any:
 
 
 def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        FormatError: As `load_json`, or not an object.
-    """
+    """Return the object in a JSON file, or raise a FormatError as `load_json` does."""
     value = load_json(path, most=most)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")

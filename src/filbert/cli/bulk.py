@@ -82,8 +82,7 @@ def check_options(source: str, out: str | None, flags: BulkFlags, command: str) 
         raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
     if flags.engine == "ray" and not is_regular(source):
         raise ConfigError("--engine ray reads the rows in another process. Give a file.")
-    if not is_stream(out):
-        refuse_own_source(source, out)
+    refuse_own_source(source, out)
     if flags.resume and flags.overwrite:
         raise ConfigError("--resume continues an earlier run, --overwrite deletes it. Give one.")
     if flags.resume and is_stream(out):

@@ -139,7 +139,7 @@ def warn_of_int8(predictor: Predictor) -> None:
 
 def refuse_own_source(source: str, out: str | None) -> None:
     """Raise a ConfigError if the output would replace the file that is read."""
-    if out is None or STDIO in (out, source):
+    if source == STDIO or out is None or is_stream(out):
         return
     try:
         is_same = os.path.samefile(source, out)

@@ -57,10 +57,6 @@ class Session(nn.Module):
 
     Attributes:
         outputs: Names, in order; each float32 (B, ...) or (B, L, ...).
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        FormatError: onnxruntime refuses the file.
     """
 
     def __init__(self, path: Path, config: EncoderConfig) -> None:
@@ -166,9 +162,8 @@ class SessionModel(nn.Module):
         """The device of batches and results."""
         return torch.device("cpu")
 
-    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """Return what a `Model` returns."""
-        assert at is None, "an exported head answers for all rows"
+    def forward(self, batch: PackedBatch) -> Tensor | tuple[Tensor, ...]:
+        """Return what a `Model` returns for all rows."""
         if self.head is None or isinstance(self.head, VectorHead):
             hidden = self.encoder(batch)
             if self.head is None:
