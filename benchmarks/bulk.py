@@ -45,13 +45,13 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import chunks, read_texts, text_of
 from filbert.inference.bulk import (
-    Answers,
     Entry,
-    Vectors,
     Work,
+    answer_work,
     answers_here,
     pending_chunks,
     unfinished,
+    vector_work,
 )
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
@@ -101,11 +101,11 @@ def through_the_verb(work: Work, source: Path, folder: Path) -> tuple[float, flo
     memory = Memory()
     start = time.perf_counter()
     rows: Iterable[Row] = read_texts(str(source), ColumnNames())
-    if isinstance(work, Answers):
+    if work.options["verb"] == "predict":
         task = work.predictor.known_task()
         rows = read_task_rows(task, source, ColumnNames(), labelled=False)
     with unfinished(folder / "v.npy", work, is_resumable=True, overwrite=True) as output:
-        pending = pending_chunks(rows, (), size_of=work.size_of, limit=work.limit)
+        pending = pending_chunks(work, rows)
         for entry, content in answers_here(work, pending):
             output.add(entry, content)
             memory.done(entry)
@@ -117,7 +117,7 @@ def model_alone(work: Work, examples: list[list[Example]]) -> float:
     one = work.predictor
     start = time.perf_counter()
     for chunk in examples:
-        if isinstance(work, Answers):
+        if work.options["verb"] == "predict":
             run_model(one.model, chunk, max_tokens=one.max_tokens, precision=one.precision)
         else:
             one.vectors(chunk)
@@ -219,7 +219,8 @@ def size_of(path: Path) -> int:
 def beside_the_model(given: argparse.Namespace, source: Path, folder: Path) -> dict[str, Any]:
     """The verb in this process and the model alone, in turns."""
     predictor = Predictor.load(given.model, precision=given.precision)
-    work: Work = Vectors(predictor, ".npy", {}) if given.verb == "embed" else Answers(predictor)
+    is_embed = given.verb == "embed"
+    work = vector_work(predictor, ".npy", {}) if is_embed else answer_work(predictor)
     texts = [text_of(row) for row in read_texts(str(source), ColumnNames())]
     examples = [predictor.text_examples(chunk) for chunk in chunks(texts, characters_in)]
     model_alone(work, examples[:1])

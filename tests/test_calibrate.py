@@ -13,7 +13,7 @@ import filbert
 from filbert import onnx_export as export
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.bulk import Answers, plan_of
+from filbert.inference.bulk import answer_work, plan_of
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import QuantizedLinear, StaticLinear
 from filbert.onnx_export import choose_float_layers
@@ -61,7 +61,7 @@ def test_convert_records_the_layers_that_int8_spoils(source, dev, harmful, tmp_p
     kept = Predictor.load(out, precision="int8").model.get_submodule(DOWN[0])
     assert isinstance(kept, nn.Linear)
     # An unfinished output file is not continued with other layers in int8.
-    plans = [plan_of(Answers(Predictor.load(m, precision="int8"))) for m in (source, out)]
+    plans = [plan_of(answer_work(Predictor.load(m, precision="int8"))) for m in (source, out)]
     assert plans[0] != plans[1]
     assert run(["info", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["int8"]["layers"] == 8

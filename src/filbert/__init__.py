@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from filbert.api import (
         Comparison,
         Run,
-        bench,
         check,
         compare,
         convert,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
         fill,
         finetune,
         info,
-        load,
         predict,
         pretrain,
         push,
@@ -47,28 +45,14 @@ if TYPE_CHECKING:
         vocab,
     )
     from filbert.batch import PackedBatch
-    from filbert.inference.predictor import Predictor
+    from filbert.bench import bench
+    from filbert.inference.predictor import Predictor, load
     from filbert.inspect.explain import explain
     from filbert.inspect.page import inspect
     from filbert.model.config import EncoderConfig
     from filbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-
-# Functions and results of whole jobs.
-_JOBS = (
-    "Comparison", "Run", "bench", "check", "compare", "convert", "corpus", "distill", "embed",
-    "evaluate", "export", "fill", "finetune", "info", "load", "predict", "pretrain", "push",
-    "replay", "score", "shrink", "tokenize", "vocab",
-)  # fmt: skip
-_HOME = dict.fromkeys(_JOBS, "filbert.api") | {
-    "EncoderConfig": "filbert.model.config",
-    "PackedBatch": "filbert.batch",
-    "Predictor": "filbert.inference.predictor",
-    "Tokenizer": "filbert.text.tokenizer",
-    "explain": "filbert.inspect.explain",
-    "inspect": "filbert.inspect.page",
-}
 
 __all__ = [
     "Comparison",
@@ -106,6 +90,18 @@ __all__ = [
     "tokenize",
     "vocab",
 ]
+
+# The module of each public name; api.py has the functions and the results of whole jobs.
+_HOME = dict.fromkeys(__all__, "filbert.api") | {
+    "EncoderConfig": "filbert.model.config",
+    "PackedBatch": "filbert.batch",
+    "Predictor": "filbert.inference.predictor",
+    "Tokenizer": "filbert.text.tokenizer",
+    "bench": "filbert.bench",
+    "explain": "filbert.inspect.explain",
+    "inspect": "filbert.inspect.page",
+    "load": "filbert.inference.predictor",
+}
 
 
 class _Package(ModuleType):

@@ -107,7 +107,7 @@ class Run:
     @cached_property
     def model(self) -> Predictor:
         """The model that the run left, loaded."""
-        return load(self.folder / "model")
+        return _loaded(self.folder / "model")
 
 
 @dataclass(frozen=True)
@@ -188,33 +188,6 @@ def _chosen(kind: type[R], options: Mapping[str, Any]) -> Iterator[R]:
 
 
 # Training
-
-
-@checked_keywords
-def load(
-    name: PathLike | Sequence[PathLike],
-    *,
-    precision: str = "float32",
-    backend: str = "torch",
-    device: str | None = None,
-    max_length: int | None = None,
-    max_tokens: int | None = None,
-    packed: bool = False,
-    null_threshold: float | None = None,
-) -> Predictor:
-    """Load a folder, a built-in name or a Hub id, or several as one; see `Predictor.load`."""
-    from filbert.inference.predictor import Predictor
-
-    return Predictor.load(
-        name,
-        precision=precision,
-        backend=backend,
-        device=device,
-        max_length=max_length,
-        max_tokens=max_tokens,
-        packed=packed,
-        null_threshold=null_threshold,
-    )
 
 
 @_options_of(FinetuneOptions, required=("out",))
@@ -360,7 +333,6 @@ def evaluate(
     from filbert.evaluation import evaluate_model, score_predictions
     from filbert.tasks.base import task_class
 
-    folder = None if out is None else Path(out)
     rows: dict[str, Any] = {"data": data, "predictions": predictions}
     with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
         if predictions is not None:
@@ -368,12 +340,12 @@ def evaluate(
                 raise ConfigError("Give either a model, or predictions and their task.")
             scored = task_class(task).from_options(chosen.task, chosen.columns)
             return score_predictions(
-                scored, files["data"], files["predictions"], chosen.columns, folder
+                scored, files["data"], files["predictions"], chosen.columns, out
             )
         if model is None:
             raise ConfigError("Give a model, or predictions and their task.")
         measured, path = _loaded(model), files["data"]
-        return evaluate_model(measured, path, chosen.columns, folder, options=chosen.task)
+        return evaluate_model(measured, path, chosen.columns, out, options=chosen.task)
 
 
 @_options_of(LabelledFileOptions)
@@ -417,25 +389,6 @@ def check(
             max_length=max_length or 512,
             near=near_duplicates,
         )
-
-
-@checked_keywords
-def bench(
-    what: str | None = None,
-    *,
-    model: PathLike = "filbert-mini",
-    seconds: float = 10.0,
-    threads: int | None = None,
-    device: str | None = None,
-) -> dict[str, Any]:
-    """Measure how fast this machine runs a model in its number formats; see `filbert bench`.
-
-    Returns:
-        The machine, and in "results" the values of each row of the tables.
-    """
-    from filbert.bench import measure
-
-    return measure(str(model), what, seconds=seconds, threads=threads, device=device)
 
 
 # Vocabularies and corpora
@@ -568,7 +521,9 @@ def _paths(given: PathLike | Sequence[PathLike]) -> list[str]:
 
 
 def _loaded(model: PathLike | Sequence[PathLike] | Predictor) -> Predictor:
-    return load(model) if isinstance(model, str | os.PathLike | Sequence) else model
+    from filbert.inference.predictor import Predictor
+
+    return model if isinstance(model, Predictor) else Predictor.load(model)
 
 
 @checked_keywords

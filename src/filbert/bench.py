@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.texts import read_texts
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, checked_keywords
 from filbert.inference.predictor import Predictor
 from filbert.model.precision import choose_device, gain
 from filbert.train.provenance import device_name
@@ -27,24 +28,22 @@ _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
 Measured = dict[str, dict[str, float]]
 
 
-def measure(
-    model: str,
+@checked_keywords
+def bench(
     what: str | None = None,
     *,
-    seconds: float,
+    model: str | os.PathLike[str] = "filbert-mini",
+    seconds: float = 10.0,
     threads: int | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Measure one table or all, with the number formats that this device offers in turns.
+    """Measure how fast this machine runs a model in its number formats; see `filbert bench`.
 
-    The arguments are those of `filbert bench`; `threads` are as many as torch uses if None.
+    The formats take turns; `threads` are as many as torch uses if None.
 
     Returns:
         `model`, `device`, `threads`, `vector_units`, and in `results` the values by row, such as
         {"encode float32": {"texts/s": 180.0, ...}}.
-
-    Raises:
-        InputError, FormatError, ConfigError: The model, the device or the table does not exist.
     """
     if what is not None and what not in TABLES:
         raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
@@ -52,20 +51,10 @@ def measure(
         raise ConfigError("--threads and --seconds must be above zero.")
     if threads is not None:
         torch.set_num_threads(threads)
-    return {
-        "model": model,
-        "device": device_name(torch.device(device or "cpu")),
-        "threads": torch.get_num_threads(),
-        "vector_units": torch.backends.cpu.get_cpu_capability(),
-        "results": _tables(model, (what,) if what else TABLES, seconds, device),
-    }
-
-
-def _tables(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
-    """Return the values of all rows of some tables."""
-    name = str(choose_device(device))
-    formats = _fast_formats(name)
-    tokenizer = read_tokenizer(find_model(model))
+    tables, name = (what,) if what else TABLES, str(choose_device(device))
+    # The number formats that this device multiplies itself; others are emulated slowly.
+    fast = ["bf16"] if name != "cpu" else [p for p in ("bf16", "int8") if gain(p) >= 1]
+    tokenizer = read_tokenizer(find_model(str(model)))
     rows = read_texts(str(samples.path("toxic_train.csv.gz")), ColumnNames())
     texts = [str(row.values["text"]) for _, row in zip(range(_TEXTS), rows, strict=False)]
     results: Measured = {}
@@ -74,21 +63,21 @@ def _tables(model: str, tables: Sequence[str], seconds: float, device: str | Non
         tokens = sum(len(e.input_ids) for e in tokenizer.encode(texts, max_length=_MAX_LENGTH))
         results["tokenize"] = {"texts/s": len(texts) / times[""], "tokens/s": tokens / times[""]}
     if "encode" in tables or "latency" in tables:
-        loaded = {p: Predictor.load(model, precision=p, device=name) for p in formats}
+        formats = ("float32", *fast)
+        loaded = {p: Predictor.load(str(model), precision=p, device=name) for p in formats}
         for predictor in loaded.values():
             predictor.warm_up()
         if "encode" in tables:
             results |= _encode(loaded, texts, seconds)
         if "latency" in tables:
             results |= _latency(loaded, seconds)
-    return results
-
-
-def _fast_formats(device: str) -> list[str]:
-    """Return the number formats that this device multiplies itself; others are emulated slowly."""
-    if device != "cpu":
-        return ["float32", "bf16"]
-    return ["float32", *(name for name in ("bf16", "int8") if gain(name) >= 1)]
+    return {
+        "model": str(model),
+        "device": device_name(torch.device(device or "cpu")),
+        "threads": torch.get_num_threads(),
+        "vector_units": torch.backends.cpu.get_cpu_capability(),
+        "results": results,
+    }
 
 
 def _encode(loaded: dict[str, Predictor], texts: list[str], seconds: float) -> Measured:

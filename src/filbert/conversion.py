@@ -47,9 +47,6 @@ def convert_model(
 
     Returns:
         What was written: family, head, hashes of the files, and notes on what was left out.
-
-    Raises:
-        ConfigError, InputError, FormatError: An option or the model is wrong.
     """
     _check_options(to, data=data, max_loss=max_loss, adapter=adapter)
     place = find_model(source)

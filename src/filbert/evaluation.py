@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -23,31 +24,29 @@ from filbert.tasks.rows import complete_predictions, read_task_rows
 
 log = logging.getLogger(__name__)
 
-# Receives the task, the expected answers and the predictions.
-OnAnswers = Callable[[Task, list[Any], list[dict[str, Any]]], None]
+# A task, the expected answers and the predictions.
+Answered = tuple[Task, list[Any], list[dict[str, Any]]]
+Folder = str | os.PathLike[str] | None
 
 
 def evaluate_model(
     predictor: Predictor,
     path: str,
     names: ColumnNames,
-    out: Path | None = None,
+    out: Folder = None,
     *,
     options: TaskOptions | None = None,
     max_length: int | None = None,
-    on_answers: OnAnswers | None = None,
+    answers: list[Answered] | None = None,
 ) -> dict[str, Any]:
     """Return the task's metrics on the rows of a file, or those of filled masks on text.
 
     A question answering model that always answers may give "no answer" if some rows have none.
 
     Args:
-        predictor: of a model with a task, or with a masked-LM head and none.
-        path: of the labelled rows, or of text.
         out: a folder for metrics.json and what else the task writes.
-        options: as `with_asked` takes them.
         max_length: of text, tokens of a row; those of the model's pre-training when not given.
-        on_answers: called with what the metrics are computed from, if the model has a task.
+        answers: gets what the metrics are computed from, if the model has a task.
 
     Raises:
         ConfigError: the model has neither a task head nor a masked-LM head.
@@ -84,8 +83,8 @@ def evaluate_model(
         log.warning(
             f"{num_cut:,} of {len(predictions):,} rows have more than {limit} tokens and were cut"
         )
-    if on_answers is not None:
-        on_answers(task, gold, predictions)
+    if answers is not None:
+        answers.append((task, gold, predictions))
     return _measured(task, gold, predictions, out)
 
 
@@ -118,9 +117,9 @@ def score_predictions(
     data: str,
     predictions: str,
     names: ColumnNames,
-    out: Path | None = None,
+    out: Folder = None,
     null_odds: str | None = None,
-    on_answers: OnAnswers | None = None,
+    answers: list[Answered] | None = None,
 ) -> dict[str, Any]:
     """Return the task's metrics for predictions made elsewhere.
 
@@ -128,9 +127,8 @@ def score_predictions(
         task: as the user described it; labels are taken from rows and predictions unless declared.
         predictions: JSON Lines in the order of the rows, or one JSON object from the rows' ids to
             answers.
-        out: a folder for metrics.json and what else the task writes.
         null_odds: with answers by id: SQuAD's JSON of how sure there is none, by the same ids.
-        on_answers: as for `evaluate_model`; not called for answers by id.
+        answers: gets what the metrics are computed from, unless it is answers by id.
 
     Raises:
         ConfigError: `null_odds` without answers by id.
@@ -145,18 +143,18 @@ def score_predictions(
         return _kept(metrics_by_id(questions, by_id, odds), {}, out)
     if null_odds is not None:
         raise ConfigError("--null-odds is for predictions in one JSON object, id to answer.")
-    answers = list(read_rows(predictions))
-    if len(answers) != len(rows):
+    others = list(read_rows(predictions))
+    if len(others) != len(rows):
         raise InputError(
-            f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}. "
+            f"{predictions} holds {len(others)} predictions for the {len(rows)} rows of {data}. "
             "Make one for each row."
         )
-    for row, answer in zip(rows, answers, strict=True):
-        _check_order(row, answer)
-    task, checked = complete_predictions(task, rows, answers)
+    for row, other in zip(rows, others, strict=True):
+        _check_order(row, other)
+    task, checked = complete_predictions(task, rows, others)
     gold = [task.gold(row) for row in rows]
-    if on_answers is not None:
-        on_answers(task, gold, checked)
+    if answers is not None:
+        answers.append((task, gold, checked))
     return _measured(task, gold, checked, out)
 
 
@@ -176,19 +174,17 @@ def _check_order(row: Row, answer: Row) -> None:
 
 
 def _measured(
-    task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Path | None
+    task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Folder
 ) -> dict[str, Any]:
     return _kept(
         task.metrics(gold, predictions), task.spec.row_format.official_files(gold, predictions), out
     )
 
 
-def _kept(
-    metrics: dict[str, Any], more: dict[str, dict[str, Any]], out: Path | None
-) -> dict[str, Any]:
+def _kept(metrics: dict[str, Any], more: dict[str, dict[str, Any]], out: Folder) -> dict[str, Any]:
     """Return the same metrics, and write them with `more` to `out` if it is given."""
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        Path(out).mkdir(parents=True, exist_ok=True)
         for name, content in ({"metrics.json": metrics} | more).items():
-            write_json(out / name, content)
+            write_json(Path(out, name), content)
     return metrics

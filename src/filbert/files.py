@@ -47,13 +47,6 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _flush_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        if not path.is_symlink():
-            flush(path)
-    flush(folder)
-
-
 def _delete(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -62,7 +55,7 @@ def _delete(path: Path) -> None:
 
 
 @contextmanager
-def _staged(target: Path, *, folder: bool) -> Iterator[Path]:
+def staged(target: Path, *, folder: bool) -> Iterator[Path]:
     """Yield a temporary sibling of `target`, which is deleted unless the block renames it."""
     created = [parent for parent in target.parents if not parent.exists()]
     try:
@@ -102,7 +95,7 @@ def check_writable(path: Path) -> None:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace a file as a whole (text as UTF-8), or raise an InputError, as for a full disk."""
     path = Path(os.path.realpath(path))
-    with _staged(path, folder=False) as temporary:
+    with staged(path, folder=False) as temporary:
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
@@ -133,9 +126,11 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
             f"{target} holds other files and no {marker}, so it is not replaced. "
             "Name another folder."
         )
-    with _staged(target, folder=True) as temporary:
+    with staged(target, folder=True) as temporary:
         yield temporary
-        _flush_tree(temporary)
+        for path in (*sorted(temporary.rglob("*")), temporary):
+            if not path.is_symlink():
+                flush(path)
         old = target.with_name(f".{target.name}.{token_hex(6)}.old")
         if target.exists():
             target.rename(old)
@@ -189,11 +184,7 @@ def load_json(path: Path, *, most: int = MAX_JSON_BYTES) -> Any:
 
 
 def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        FormatError: As `load_json`, or not an object.
-    """
+    """Return the object in a JSON file, or raise a FormatError as `load_json` does."""
     value = load_json(path, most=most)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")

@@ -81,14 +81,10 @@ _LONGEST_PROBE = 512
 
 
 class Agreement(NamedTuple):
-    """How far an exported model is from the original.
+    """The largest difference between two outputs, the largest output, and the cosine of all.
 
-    Attributes:
-        difference: the largest between two numbers.
-        scale: the largest number.
-        cosine: between all outputs in a row.
-        share: the largest difference in units of the largest number of the same output, where that
-            is above 1. Vectors of unit length must not hide behind hidden states of 6.
+    `share` is the largest difference in units of the largest number of the same output, where that
+    is above 1. Vectors of unit length must not hide behind hidden states of 6.
     """
 
     difference: float

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from filbert import samples
+from filbert.data.records import read_rows
 from filbert.inference.predictor import Predictor
 from filbert.metrics.bootstrap import McNemar, mcnemar
 
@@ -33,24 +32,18 @@ def options_of(sample: str) -> dict[str, Any]:
     return {"task": "classification"} | paths | OPTIONS[sample]
 
 
-class Hit(NamedTuple):
-    """A sentence that was found, and the cosine of its vector with that of the question."""
-
-    text: str
-    cosine: float
-
-
 class Searched(NamedTuple):
     """What `search` returns.
 
     Attributes:
-        hits: The nearest of `num_texts` sentences for each question, the nearest first.
+        hits: The nearest of `num_texts` sentences for each question, the nearest first, with the
+            cosines of their vectors with that of the question.
         num_tested: Labelled questions, all of the sample's test rows.
         shares: Labelled questions whose nearest sentence has the same intent, as a share, by means.
         test: The paired test between the two means.
     """
 
-    hits: list[list[Hit]]
+    hits: list[list[tuple[str, float]]]
     num_texts: int
     num_tested: int
     shares: dict[str, float]
@@ -67,7 +60,7 @@ def search(model: str, questions: Sequence[str]) -> Searched:
     cosines = np.asarray(predictor.embed(list(questions), normalize=True)) @ np.asarray(vectors).T
     order = np.argsort(-cosines, axis=1)[:, :3]
     hits = [
-        [Hit(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
+        [(texts[i], float(own[i])) for i in row] for row, own in zip(order, cosines, strict=True)
     ]
     wanted = np.array([label for _, label in tested])
     labels = np.array([label for _, label in known])
@@ -90,5 +83,5 @@ def _tfidf_cosines(questions: Sequence[str], texts: Sequence[str]) -> np.ndarray
 
 def _rows(name: str) -> list[tuple[str, str]]:
     """Return text and label of the rows of a sample."""
-    with gzip.open(samples.path(name), "rt", encoding="utf-8", newline="") as file:
-        return [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    rows = read_rows(samples.path(name))
+    return [(str(row.values["text"]), str(row.values["label"])) for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,11 @@ def shrink(
     """Make a smaller model as a starting point for fine-tuning or distillation.
 
     Args:
-        name: A folder, a checkpoint, a built-in name or a Hub id.
-        out: Model folder; it appears when it is complete.
         keep_layers: Numbers of the layers to keep, rising; others are removed before entries.
         vocabulary_from: Files with the text whose vocabulary is kept.
-        names: The columns of the texts in these files.
 
     Returns:
         The entry "shrunk" of filbert.json: "steps" with name, parameters and bytes, and more.
-
-    Raises:
-        ConfigError, InputError, FormatError: Options, the model or a file is wrong.
     """
     if "-" in vocabulary_from:
         raise ConfigError("Texts are read twice, so - cannot be one of them.")
@@ -75,10 +70,7 @@ def shrink(
         step = _step(checkpoint, f"{len(keep_layers)} of {before} layers")
         steps.append(step | {"layers": list(keep_layers)})
     if vocabulary_from:
-
-        def texts() -> Iterator[str]:
-            return _corpus(predictor, vocabulary_from, names or ColumnNames())
-
+        texts = partial(_corpus, predictor, vocabulary_from, names or ColumnNames())
         checkpoint, tokenizer, facts = cut_vocabulary(checkpoint, tokenizer, texts)
         title = f"{facts['entries']:,} of {facts['entries_before']:,} entries"
         steps.append(_step(checkpoint, title) | facts)
@@ -107,7 +99,6 @@ def cut_vocabulary(
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.
-        tokenizer: Of the checkpoint.
         texts: Returns the corpus; it is called twice.
 
     Returns:

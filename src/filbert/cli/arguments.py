@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
-from filbert.train.options import NAME_LISTS, LabelledFileOptions, Option, names_of, options_in
+from filbert.train.options import NAME_LISTS, LabelledFileOptions, Option, from_flat, options_in
 
 STDIO = "-"
 # cyclopts reads a lone - as a misspelt flag, so `main` passes this instead.
@@ -125,17 +125,11 @@ def refuse_stdout(values: Mapping[str, Any]) -> None:
 
 def columns_of(given: Any) -> ColumnNames:
     """Return the names of columns, with lists between commas split."""
-    names = vars(given) if given else {}
-    lists = {k: names_of(names[k]) for k in NAME_LISTS if names.get(k) is not None}
-    return ColumnNames(**names | lists)
+    return from_flat(ColumnNames, vars(given) if given else {})
 
 
 def text_on_stdin() -> str:
-    """Return all of stdin, without white space at both ends.
-
-    Raises:
-        InputError: Stdin is not UTF-8.
-    """
+    """Return all of stdin, without white space at both ends."""
     try:
         return sys.stdin.read().strip()
     except UnicodeDecodeError as error:
@@ -146,12 +140,7 @@ def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "
     """Refuse a fraction for a whole number, which cyclopts would round silently.
 
     Args:
-        app: The app of the verb.
-        pairs: Names of options, as flags or as keys, with their values.
-        source: The recipe, if they are keys.
-
-    Raises:
-        ConfigError: A whole number has a fraction.
+        pairs: Names of options, as flags or as keys of the recipe `source`, with their values.
     """
     fractions = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
     if not fractions:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +82,7 @@ def check_options(source: str, out: str | None, flags: BulkFlags, command: str) 
         raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
     if flags.engine == "ray" and not is_regular(source):
         raise ConfigError("--engine ray reads the rows in another process. Give a file.")
-    if not is_stream(out):
-        refuse_own_source(source, out)
+    refuse_own_source(source, out)
     if flags.resume and flags.overwrite:
         raise ConfigError("--resume continues an earlier run, --overwrite deletes it. Give one.")
     if flags.resume and is_stream(out):
@@ -112,16 +111,25 @@ def work_through(
 
     `check_options` has accepted the flags. `verb` is the name for the progress bar.
     """
-    from filbert.inference.bulk import answers_here, pending_chunks
+    from filbert.inference.bulk import Stream, answers_here, pending_chunks, unfinished
 
-    with (
-        _output(out, work, flags, source=source) as output,
-        Counts(verb, work.predictor.max_length, source, out) as counts,
-    ):
-        for entry in output.entries:
+    with ExitStack() as stack:
+        if is_stream(out):
+            target: Output = Stream(stack.enter_context(output(out)))
+        else:
+            file = unfinished(
+                Path(out or ""),
+                work,
+                is_resumable=is_regular(source),
+                resume=flags.resume,
+                overwrite=flags.overwrite,
+                say=lambda line: print(line, file=sys.stderr),
+            )
+            target = stack.enter_context(file)
+        counts = stack.enter_context(Counts(verb, work.predictor.max_length, source, out))
+        for entry in target.entries:
             counts.done(entry.rows, entry.empty, entry.truncated, is_resumed=True)
-        done = tuple(output.entries)
-        pending = pending_chunks(rows(), done, size_of=work.size_of, limit=work.limit)
+        pending = pending_chunks(work, rows(), tuple(target.entries))
         if flags.engine == "ray":
             from filbert.inference.ray import answers_on_ray
 
@@ -132,27 +140,8 @@ def work_through(
 
         with closing(parts):
             for entry, content in parts:
-                output.add(entry, content)
+                target.add(entry, content)
                 counts.done(entry.rows, entry.empty, entry.truncated)
-
-
-@contextmanager
-def _output(out: str | None, work: Work, flags: BulkFlags, *, source: str) -> Iterator[Output]:
-    from filbert.inference.bulk import Stream, unfinished
-
-    if is_stream(out):
-        with output(out) as stream:
-            yield Stream(stream)
-        return
-    with unfinished(
-        Path(out or ""),
-        work,
-        is_resumable=is_regular(source),
-        resume=flags.resume,
-        overwrite=flags.overwrite,
-        say=lambda line: print(line, file=sys.stderr),
-    ) as file:
-        yield file
 
 
 def answer_texts(

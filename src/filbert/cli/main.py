@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -44,29 +43,26 @@ _MEMORY = (
     "other programs."
 )
 
-# Each is a function in a module of cli/verbs. Titles and order are those of `filbert --help`.
+# Each verb is a function in a module of cli/verbs, which does not import torch at the top. Titles
+# and order are those of `filbert --help`.
 GROUPS = {
-    "First steps": ("quickstart", "doctor"),
-    "Data and text": ("check", "tokenize", "vocab", "corpus"),
-    "Train and compare": (
-        "finetune", "pretrain", "distill", "compare", "evaluate", "replay",
-    ),
-    "Answers": ("predict", "embed", "fill", "score", "serve"),
-    "Models": ("info", "convert", "export", "shrink", "push"),
-    "Look inside": ("inspect", "explain"),
-    "Speed": ("bench",),
+    "First steps": {"quickstart": "quickstart", "doctor": "machine"},
+    "Data and text": {"check": "check", "tokenize": "text", "vocab": "text", "corpus": "text"},
+    "Train and compare": {
+        "finetune": "train", "pretrain": "train", "distill": "train", "compare": "compare",
+        "evaluate": "evaluate", "replay": "train",
+    },
+    "Answers": {
+        "predict": "rows", "embed": "rows", "fill": "masked_words", "score": "masked_words",
+        "serve": "serve",
+    },
+    "Models": {
+        "info": "models", "convert": "models", "export": "models", "shrink": "models",
+        "push": "models",
+    },
+    "Look inside": {"inspect": "inspect", "explain": "inspect"},
+    "Speed": {"bench": "machine"},
 }  # fmt: skip
-# Modules that have several verbs; any other verb has a module of its own name. None imports torch
-# at the top.
-_MODULES = {
-    "machine": ("doctor", "bench"),
-    "text": ("tokenize", "vocab", "corpus"),
-    "train": ("finetune", "pretrain", "distill", "replay"),
-    "masked_words": ("fill", "score"),
-    "models": ("info", "convert", "export", "shrink", "push"),
-    "inspect": ("inspect", "explain"),
-}
-MODULE_OF = {verb: module for module, verbs in _MODULES.items() for verb in verbs}
 # Other words for a verb.
 _UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
@@ -125,14 +121,10 @@ app = App(
 app.meta.suppress_keyboard_interrupt = False
 for place, (title, verbs) in enumerate(GROUPS.items()):
     group = Group(title, sort_key=place)
-    for order, verb in enumerate(verbs):
+    for order, (verb, module) in enumerate(verbs.items()):
         # A path, which cyclopts imports when the verb is called.
-        app.command(
-            f"filbert.cli.verbs.{MODULE_OF.get(verb, verb)}:{verb}",
-            name=verb,
-            group=group,
-            sort_key=order,
-        )
+        path = f"filbert.cli.verbs.{module}:{verb}"
+        app.command(path, name=verb, group=group, sort_key=order)
 app.command(
     "filbert.cli.help:install_completion",
     name="--install-completion",
@@ -328,7 +320,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Lone surrogates in file names must not break the message that names them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGTERM ends a command as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(handlers=[_Lines()])
     logging.getLogger("filbert").setLevel(logging.INFO)
     if cpu_quota() is not None:
@@ -342,11 +335,6 @@ def main() -> None:
             sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End the command after SIGTERM as after Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 class _Lines(logging.Handler):

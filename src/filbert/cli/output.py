@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filbert.cli.arguments import STDIO
 from filbert.errors import ConfigError, printable
-from filbert.files import check_writable
+from filbert.files import check_writable, staged
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -139,7 +139,7 @@ def warn_of_int8(predictor: Predictor) -> None:
 
 def refuse_own_source(source: str, out: str | None) -> None:
     """Raise a ConfigError if the output would replace the file that is read."""
-    if out is None or STDIO in (out, source):
+    if source == STDIO or out is None or is_stream(out):
         return
     try:
         is_same = os.path.samefile(source, out)
@@ -182,57 +182,11 @@ def output(out: str | None) -> Iterator[IO[str]]:
             yield file
         return
     check_writable(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with staged(path, folder=False) as part:
         # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
         with part.open("w", encoding="utf-8", errors="backslashreplace") as file:
             yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def check_page(out: str | None, *, printed: str | None = None) -> None:
-    """Check before any work that the page can be written.
-
-    Args:
-        out: The argument of `write_page`.
-        printed: The flag whose document goes to stdout, if it was given.
-
-    Raises:
-        ConfigError: Both documents go to stdout, or the name is not that of an HTML file.
-        InputError: The file cannot be written.
-    """
-    if out is None:
-        return
-    if out != STDIO:
-        if Path(out).suffix.lower() not in ("", ".html", ".htm"):
-            raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
-        check_writable(Path(out))
-    elif printed is not None:
-        raise ConfigError(
-            f"{printed} and --out - both go to stdout. Give --out a file name, or leave one out."
-        )
-
-
-def write_page(out: str | None, make: Callable[[], str]) -> bool:
-    """Write the page that `make` returns, and report its size on stderr.
-
-    Args:
-        out: File name, - for stdout, or None for no page.
-
-    Returns:
-        Whether stdout is free for tables.
-    """
-    if out is None:
-        return True
-    page = make()
-    with output(out) as stream:
-        stream.write(page)
-    if out == STDIO:
-        return False
-    print(f"Wrote {out} ({len(page.encode()) / 1e6:.1f} MB).", file=sys.stderr)
-    return True
+        part.replace(path)
 
 
 def cell(value: Any, limit: int = _LONG) -> str:

@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -58,10 +57,7 @@ class Chunk(NamedTuple):
 class Entry(NamedTuple):
     """A line of the journal: a chunk whose answers are on the disk.
 
-    Attributes:
-        empty: Rows without text as the model reads it.
-        truncated: Rows that were truncated.
-        digest: Of the content of the rows.
+    `empty` rows have no text as the model reads it. The digest is that of the rows.
     """
 
     rows: int
@@ -79,117 +75,88 @@ Part = tuple[Entry, bytes]
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The task's answers, one a row.
+class Work:
+    """What is computed from chunks of rows.
 
     Attributes:
-        predictor: The model.
-        limit: A chunk ends when the sizes of its rows reach it.
+        options: What decides the content, in addition to the model's weights.
+        texts: The texts of a row as the model reads them.
+        size_of: The size of a row. A chunk ends when the sizes of its rows reach `limit`.
+        encode: The tokens of a chunk; may run in another thread than `content`.
+        content: The bytes of a chunk, and its number of truncated rows. The last argument is called
+            with the tokens of each batch.
+        complete: The finished file, made of the beginning and the contents of the chunks.
         beginning: What the file begins with.
     """
 
     predictor: Predictor
-    kind: str = ".jsonl"
+    options: dict[str, Any]
+    texts: Callable[[Row], list[Text]]
+    size_of: Callable[[Row], int]
+    encode: Callable[[Chunk], list[Example]]
+    content: Callable[[Chunk, Sequence[Example], OnTokens], tuple[bytes, int]]
+    complete: Callable[[Path, Sequence[Entry]], Path]
     limit: int = CHUNK_CHARACTERS
     beginning: bytes = b""
 
-    def texts(self, row: Row) -> list[Text]:
-        """Return the texts of a row as the model reads them."""
-        return row_texts(self.predictor.known_task(), row)
 
-    def size_of(self, row: Row) -> int:
-        """Return the number of characters of a row."""
-        return sum(map(characters_in, row_texts(self.predictor.known_task(), row, clean=False)))
+def answer_work(predictor: Predictor, kind: str = ".jsonl") -> Work:
+    """Return the work whose content is the task's answers, one a row."""
+    task = predictor.known_task()
 
-    def encode(self, chunk: Chunk) -> list[Example]:
-        """Return the tokens of a chunk; may run in another thread than `content`."""
-        return self.predictor.row_examples(chunk.rows)
-
-    def content(
-        self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens
-    ) -> tuple[bytes, int]:
-        """Return lines of JSON, and the number of truncated rows.
-
-        `on_batch` is called with the tokens of each batch.
-        """
-        answers = self.predictor.answers(examples, on_batch)
+    def content(chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> tuple[bytes, int]:
+        answers = predictor.answers(examples, on_batch)
         pairs = zip(answers, chunk.rows, strict=True)
         lines = "".join(answer_line(answer, row.values.get(KEPT, {})) for answer, row in pairs)
         # An unpaired surrogate becomes the escape that JSON has for it.
         content = lines.encode("utf-8", "backslashreplace")
         return content, sum(answer["truncated"] for answer in answers)
 
-    def complete(self, path: Path, entries: Sequence[Entry]) -> Path:
-        """Return the finished file, made of the beginning and the contents of the chunks."""
-        return complete(path, self.kind, [entry.size for entry in entries])
+    return Work(
+        predictor,
+        options={"verb": "predict"},
+        texts=lambda row: row_texts(task, row),
+        size_of=lambda row: sum(map(characters_in, row_texts(task, row, clean=False))),
+        encode=lambda chunk: predictor.row_examples(chunk.rows),
+        content=content,
+        complete=lambda path, entries: complete(path, kind, [entry.size for entry in entries]),
+    )
 
-    def options(self) -> dict[str, Any]:
-        """Return the options that decide the answers, in addition to the model's weights."""
-        return {"verb": "predict"}
 
+def vector_work(predictor: Predictor, kind: str, how: VectorOptions) -> Work:
+    """Return the work whose content is the vectors of texts, in a vector file.
 
-@dataclass(frozen=True)
-class Vectors:
-    """Vectors of texts, in a vector file; members as those of `Answers`."""
+    With a vector per token, sizes are the most floats of a row, not characters.
+    """
+    file = VectorFile(kind, predictor.vector_size(**how), how.get("pooling") == "none")
 
-    predictor: Predictor
-    kind: str
-    how: VectorOptions
-
-    @cached_property
-    def file(self) -> VectorFile:
-        """The layout of the file."""
-        width = self.predictor.vector_size(**self.how)
-        return VectorFile(self.kind, width, self.how.get("pooling") == "none")
-
-    @property
-    def limit(self) -> int:
-        """Characters; with a vector per token, floats."""
-        if not self.file.per_token:
-            return CHUNK_CHARACTERS
-        return max(_FLOATS, 2 * self.predictor.max_tokens * self.file.width)
-
-    @property
-    def beginning(self) -> bytes:
-        """The bytes before the first vector."""
-        return self.file.beginning
-
-    def texts(self, row: Row) -> list[Text]:
-        """Return one text, or one pair."""
-        return [text_of(row, cleaning_of(self.predictor.task))]
-
-    def size_of(self, row: Row) -> int:
-        """Return the number of characters; with a vector per token, the most floats of a row."""
+    def size_of(row: Row) -> int:
         size = characters_in(text_of(row))
-        if not self.file.per_token:
+        if not file.per_token:
             return size
-        return min(size + 3, self.predictor.max_length) * self.file.width
+        return min(size + 3, predictor.max_length) * file.width
 
-    def encode(self, chunk: Chunk) -> list[Example]:
-        """Return the tokens of a chunk."""
-        texts = [text_of(row) for row in chunk.rows]
-        return self.predictor.text_examples(texts, **self.how)
-
-    def content(
-        self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens
-    ) -> tuple[bytes, int]:
-        """Return a piece of a vector file, and the number of truncated rows."""
-        vectors = self.predictor.vectors(examples, on_batch=on_batch, **self.how)
+    def content(chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> tuple[bytes, int]:
+        vectors = predictor.vectors(examples, on_batch=on_batch, **how)
         truncated = sum(example.truncated for example in examples)
-        return self.file.piece(vectors, chunk.first), truncated
+        return file.piece(vectors, chunk.first), truncated
 
-    def complete(self, path: Path, entries: Sequence[Entry]) -> Path:
-        """Return the vector file."""
+    def complete(path: Path, entries: Sequence[Entry]) -> Path:
         sizes = [entry.size for entry in entries]
-        return self.file.complete(path, sizes, sum(entry.rows for entry in entries))
+        return file.complete(path, sizes, sum(entry.rows for entry in entries))
 
-    def options(self) -> dict[str, Any]:
-        """Return the options that decide the vectors, in addition to the model's weights."""
-        layers = list(self.how.get("layers", (-1,)))
-        return {"verb": "embed", "out": self.kind, **self.how, "layers": layers}
-
-
-Work = Answers | Vectors
+    floats = max(_FLOATS, 2 * predictor.max_tokens * file.width)
+    return Work(
+        predictor,
+        options={"verb": "embed", "out": kind, **how, "layers": list(how.get("layers", (-1,)))},
+        texts=lambda row: [text_of(row, cleaning_of(predictor.task))],
+        size_of=size_of,
+        encode=lambda chunk: predictor.text_examples([text_of(r) for r in chunk.rows], **how),
+        content=content,
+        complete=complete,
+        limit=floats if file.per_token else CHUNK_CHARACTERS,
+        beginning=file.beginning,
+    )
 
 
 @dataclass(frozen=True)
@@ -246,21 +213,15 @@ def answers_here(
             yield answer(work, chunk, examples, on_batch)
 
 
-def pending_chunks(
-    rows: Iterable[Row], done: Sequence[Entry], *, size_of: Callable[[Row], int], limit: int
-) -> Iterator[Chunk]:
+def pending_chunks(work: Work, rows: Iterable[Row], done: Sequence[Entry] = ()) -> Iterator[Chunk]:
     """Yield the chunks that are not done, after the others were compared with the journal.
-
-    Args:
-        size_of: `Work.size_of`.
-        limit: `Work.limit`.
 
     Raises:
         ConfigError: The first rows are not those that were answered.
         InputError: A row is wrong.
     """
     first, number = 0, -1
-    for number, some in enumerate(chunks(rows, size_of, limit)):
+    for number, some in enumerate(chunks(rows, work.size_of, work.limit)):
         chunk = Chunk(first, some, rows_digest(some))
         first += len(some)
         if number >= len(done):
@@ -316,7 +277,7 @@ def plan_of(work: Work) -> dict[str, Any]:
     return {
         "version of filbert or torch": f"filbert {version('filbert')}, torch {torch.__version__}",
         "model": model_digest(predictor),
-        "options": work.options() | loading,
+        "options": work.options | loading,
     }
 
 

@@ -43,8 +43,6 @@ def fill_masks(
 
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.
-        texts: Each with at least one mask.
-        top: Candidates per mask.
 
     Returns:
         For each text `candidates` (per mask, in order, a list of `top` dicts with `token`, `score`,
@@ -127,22 +125,11 @@ def mask_examples(
 ) -> tuple[list[Masked], list[Example]]:
     """Return texts that passed `check_masked`, and their sequences; see `sequences_around`."""
     spans = [mask_spans(text, tokenizer) for text in texts]
-    masked: list[Masked] = []
-    examples: list[Example] = []
-    for row, (encoding, places) in enumerate(_encode(texts, spans, tokenizer)):
-        masked.append(Masked(texts[row], spans[row], encoding.num_tokens))
-        examples += sequences_around(row, encoding, places, max_length)
-    return masked, examples
-
-
-def _encode(
-    texts: Sequence[str], spans: Sequence[list[tuple[int, int]]], tokenizer: Tokenizer
-) -> list[tuple[Encoding, list[int]]]:
-    """Return each text, uncut, and the rows of its masks in it."""
     pairs = [translated(*both, tokenizer) for both in zip(texts, spans, strict=True)]
     encodings = tokenizer.encode([text for text, _ in pairs], with_offsets=True)
-    rows: list[tuple[Encoding, list[int]]] = []
-    for encoding, (_, wanted) in zip(encodings, pairs, strict=True):
+    masked: list[Masked] = []
+    examples: list[Example] = []
+    for row, (encoding, (_, wanted)) in enumerate(zip(encodings, pairs, strict=True)):
         assert encoding.offsets is not None and encoding.sequence is not None
         masks = np.flatnonzero((encoding.input_ids == tokenizer.mask_id) & (encoding.sequence == 0))
         starts, stops = encoding.offsets[masks].T
@@ -153,8 +140,10 @@ def _encode(
                 f"The tokenizer of this model does not read {mask_name(tokenizer)} as its mask; "
                 "its tokenizer.json must list it among the added tokens."
             )
-        rows.append((_of_streams(encoding, tokenizer), masks[at].tolist()))
-    return rows
+        masked.append(Masked(texts[row], spans[row], encoding.num_tokens))
+        typed = _of_streams(encoding, tokenizer)
+        examples += sequences_around(row, typed, masks[at].tolist(), max_length)
+    return masked, examples
 
 
 def _of_streams(encoding: Encoding, tokenizer: Tokenizer) -> Encoding:

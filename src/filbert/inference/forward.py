@@ -70,9 +70,7 @@ def default_max_tokens(
 ) -> int:
     """Return the tokens per packed batch unless the user sets another number.
 
-    Args:
-        config: Of a model for inference; without it the batch is as large as for the smallest one.
-        number_format: Of its products: float32, bf16 or int8.
+    Without a `config` the batch is as large as for the smallest model.
     """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
@@ -98,7 +96,6 @@ def forward(
         read: Runs the model on a batch; called without gradients, in several threads on a CPU.
         max_tokens: Tokens per batch; a longer sequence is a batch of its own. If None,
             `default_max_tokens` of the device.
-        precision: Of the matrix products.
         one_at_a_time: For a `read` that uses hooks or the global random generator.
         on_batch: Called with the tokens of each finished batch.
 
@@ -124,7 +121,8 @@ def forward(
         return finish
 
     with sharing_cores(model):
-        streams = 1 if one_at_a_time else streams_on(device)
+        is_alone = one_at_a_time or device.type != "cpu"
+        streams = 1 if is_alone else min(_MOST_STREAMS, torch.get_num_threads())
         most = max_tokens or default_max_tokens(device)
         batches = even_batches([len(e.input_ids) for e in examples], most, streams)
         yield from finished(launch, batches, streams, device)
@@ -191,7 +189,6 @@ def run_vectors(
     """Return the vector of every example, in order, float32 (H * layers,); with "none" its matrix.
 
     Args:
-        model: Its encoder runs.
         way: How vectors are made of hidden states.
         layers: Whose outputs are joined end to end; 0 for the embeddings, 1 to N.
         skip: Tokens of a prompt that are not pooled.
@@ -270,11 +267,6 @@ def _to_host(output: Tensor) -> Callable[[], Tensor]:
 # Several batches at a time
 
 
-def streams_on(device: torch.device) -> int:
-    """Return the number of batches that run at the same time, by the number of torch's threads."""
-    return min(_MOST_STREAMS, torch.get_num_threads()) if device.type == "cpu" else 1
-
-
 def even_batches(lengths: Sequence[int], max_tokens: int, streams: int) -> list[list[int]]:
     """Return batches as `by_length` does, equally many and about equally large for all streams."""
     batches = by_length(lengths, max_tokens)
@@ -298,14 +290,20 @@ def finished(
     streams: int,
     device: torch.device,
 ) -> Iterator[_T]:
-    """Launch all batches, and yield their results in order.
+    """Launch all batches, in any thread, and yield their results in order.
 
-    Args:
-        launch: Computes a batch, in any thread; the function that it returns is called in this one.
+    The function that `launch` returns is called in this thread.
     """
     streams = min(streams, len(batches))
     if streams < 2:
-        yield from _overlapped(map(launch, batches), device)
+        launched: deque[Callable[[], _T]] = deque()
+        for batch in batches:
+            launched.append(launch(batch))
+            # On a GPU only after the next one is launched, too.
+            if len(launched) > (device.type == "cuda"):
+                yield launched.popleft()()
+        for finish in launched:
+            yield finish()
         return
     threads = torch.get_num_threads()
     ready = threading.Barrier(streams + 1)
@@ -326,14 +324,3 @@ def finished(
             yield waiting.popleft().result()()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> Iterator[_T]:
-    """Finish what was launched, in order: on a GPU only after the next one is launched, too."""
-    waiting: deque[Callable[[], _T]] = deque()
-    for finish in launched:
-        waiting.append(finish)
-        if len(waiting) > (device.type == "cuda"):
-            yield waiting.popleft()()
-    for finish in waiting:
-        yield finish()

@@ -52,31 +52,22 @@ def check_backend(backend: str, folder: Path, *, precision: str, device: str | N
         raise ConfigError(f"device {device!r}: the backend onnxruntime runs on the cpu.")
 
 
-def session_threads() -> int:
-    """Return the threads of a session: torch's number, at most the cores of this process.
-
-    onnxruntime's own choice counts all cores of the machine and pins threads to forbidden ones.
-    """
-    return min(available_cores(), torch.get_num_threads())
-
-
-class Session:
-    """A graph in onnxruntime.
+class Session(nn.Module):
+    """A graph in onnxruntime, in the place of an `Encoder`.
 
     Attributes:
         outputs: Names, in order; each float32 (B, ...) or (B, L, ...).
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        FormatError: onnxruntime refuses the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: EncoderConfig) -> None:
+        super().__init__()
         check_installed()
         import onnxruntime
 
+        self.config = config
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = session_threads()
+        # Its own choice counts all cores of the machine and pins threads to forbidden ones.
+        options.intra_op_num_threads = min(available_cores(), torch.get_num_threads())
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         # ONNX Runtime plans memory again for each batch size, at the second call with that size.
@@ -125,26 +116,18 @@ class Session:
             outputs.append(self.padded(part, names))
         return [torch.from_numpy(np.concatenate(parts)) for parts in zip(*outputs, strict=True)]
 
-
-class SessionEncoder(nn.Module):
-    """Replaces an `Encoder`: computes the last hidden states only."""
-
-    def __init__(self, session: Session, config: EncoderConfig) -> None:
-        super().__init__()
-        self.session, self.config = session, config
-
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
         """Return the last hidden states, (T, H), or only the rows `at`, int64 (K,): (K, H).
 
         Raises:
             ConfigError: The export has another output.
         """
-        if HIDDEN not in self.session.outputs:
+        if HIDDEN not in self.outputs:
             raise ConfigError(
-                f"This export gives {' and '.join(self.session.outputs)}, no hidden states. For "
+                f"This export gives {' and '.join(self.outputs)}, no hidden states. For "
                 "vectors export a model without a head."
             )
-        (hidden,) = self.session.run(batch, (HIDDEN,))
+        (hidden,) = self.run(batch, (HIDDEN,))
         return hidden if at is None else hidden[at]
 
 
@@ -158,13 +141,13 @@ class SessionModel(nn.Module):
 
     def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
         super().__init__()
-        self.session = Session(folder / MODEL_FILE)
+        self.session = Session(folder / MODEL_FILE, checkpoint.config)
         export = (checkpoint.filbert or {}).get("onnx")
         if isinstance(export, dict) and export.get("precision") == "int8":
             # --precision float32 cannot be refused, since it is also the default.
             log.info("%s was exported in int8 and computes in it.", folder)
         # Callers ask an encoder for its config and its output only.
-        self.encoder = cast(Encoder, SessionEncoder(self.session, checkpoint.config))
+        self.encoder = cast(Encoder, self.session)
         # The shape does not depend on the number of labels.
         count = 1 if checkpoint.head in LABELLED else None
         self.head: Head | None = meta_model(checkpoint.config, checkpoint.head, count).head
@@ -179,9 +162,8 @@ class SessionModel(nn.Module):
         """The device of batches and results."""
         return torch.device("cpu")
 
-    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """Return what a `Model` returns."""
-        assert at is None, "an exported head answers for all rows"
+    def forward(self, batch: PackedBatch) -> Tensor | tuple[Tensor, ...]:
+        """Return what a `Model` returns for all rows."""
         if self.head is None or isinstance(self.head, VectorHead):
             hidden = self.encoder(batch)
             if self.head is None:

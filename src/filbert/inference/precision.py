@@ -51,10 +51,7 @@ def number_format(
 ) -> str:
     """Return the number format of a loaded model's products: float32, bf16 or int8.
 
-    Args:
-        model: bf16 weights need no casts; a graph has no weights.
-        precision: that it runs in.
-        checkpoint: notes what a graph was made in.
+    bf16 weights need no casts. `checkpoint` notes what a graph, which has no weights, was made in.
     """
     if isinstance(model, SessionModel):
         noted = (checkpoint.filbert or {}).get("onnx") if checkpoint is not None else None
@@ -158,8 +155,6 @@ def precision_loss(
     """Compare metrics of the same model on the same rows.
 
     Args:
-        exact: The metrics in float32, or in what it is compared with.
-        other: In the other precision.
         names: The metrics that count, a task's `metric_names`.
         whole: The most that they can be, `TaskSpec.metric_scale`.
     """

@@ -169,11 +169,16 @@ class Predictor:
         folder, precision, device = opened.path, options["precision"], options["device"]
         check_backend(options["backend"], folder, precision=precision, device=device)
         exported = options["backend"] == "onnxruntime"
-        checkpoint, tokenizer, vectors = _read_folder(opened, exported=exported)
+        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        tokenizer, config = read_tokenizer(opened), checkpoint.config
+        notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
+        for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
+            log.info(note)
+        vectors = read_sentence_vectors(opened, config.hidden_size)
         max_length = options["max_length"]
         if max_length is None:
             max_length = stored_max_length(checkpoint, folder, vectors)
-        checkpoint.config.check_max_length(max_length)
+        config.check_max_length(max_length)
         task = task_of(checkpoint, folder, options["null_threshold"])
         chosen: Precision | None = None
         if exported:
@@ -356,11 +361,9 @@ class Predictor:
     def fill(
         self, texts: str | Iterable[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Return the most probable words in place of every [MASK]; see `fill.fill_masks`.
+        """Return the `top` most probable words in place of every [MASK]; see `fill.fill_masks`.
 
-        Args:
-            texts: one text, which gets one answer, or a list of texts, which gets a list.
-            top: candidates per mask.
+        One text gets one answer, a list of texts a list.
         """
         if not isinstance(texts, str):
             return list(fill_masks(self, texts, top=top))
@@ -517,6 +520,9 @@ class Predictor:
         return chosen
 
 
+load = Predictor.load
+
+
 def names_of(name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return the names of a list, or of a text with commas that is no path."""
     if not isinstance(name, str | os.PathLike):
@@ -551,19 +557,6 @@ def _together(members: Sequence[Predictor]) -> Predictor:
 def _few(names: Sequence[str]) -> str:
     more = len(names) - 4
     return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
-
-
-def _read_folder(
-    opened: ModelFolder, *, exported: bool
-) -> tuple[Checkpoint, Tokenizer, SentenceVectors]:
-    folder = opened.path
-    checkpoint = read_export(folder) if exported else read_checkpoint(opened)
-    tokenizer = read_tokenizer(opened)
-    config = checkpoint.config
-    notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
-    for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
-        log.info(note)
-    return checkpoint, tokenizer, read_sentence_vectors(opened, config.hidden_size)
 
 
 # Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.

@@ -119,7 +119,6 @@ def placing(
 
     Args:
         resources: "CPU" and "GPU" of each machine; those without a core do not work.
-        workers: As asked for.
         on_gpu: Each worker needs a GPU.
 
     Raises:

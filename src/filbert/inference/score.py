@@ -46,7 +46,6 @@ def score_texts(
     Args:
         loaded: With a masked-LM or a pre-training head. Its pooler does not run.
         texts: Without masks of their own.
-        with_tokens: Return the score of every token, too.
         on_share: Called with the number of texts in work and the share of their masks that is done.
 
     Returns:
@@ -81,11 +80,7 @@ def score_texts(
 
 
 def check_whole(text: Any, tokenizer: Tokenizer, where: str) -> str:
-    """Return the text, if no word of it is masked.
-
-    Raises:
-        InputError: one is, or it is no text; it begins with `where`.
-    """
+    """Return the text, or raise an InputError that begins with `where` if a word is masked."""
     if not isinstance(text, str):
         raise InputError(f"{where} is a {type(text).__name__}; a text is expected.")
     spans = mask_spans(text, tokenizer)

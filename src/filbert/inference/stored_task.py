@@ -99,11 +99,7 @@ def _implied(checkpoint: Checkpoint, folder: Path) -> dict[str, Any] | None:
 
 
 def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tokenizer, Task]:
-    """Return a model's tokenizer, and the task with the model's cleaning unless it keeps its own.
-
-    Raises:
-        InputError, FormatError: There is no such model, or it cannot be read.
-    """
+    """Return a model's tokenizer, and the task with its cleaning unless the task keeps its own."""
     place = find_model(model)
     path, tokenizer = place / "filbert.json", read_tokenizer(place)
     if keeps_cleaning or not task.spec.cleans or not path.is_file():
@@ -126,9 +122,7 @@ def columns_of_training(
 def as_standard_columns(checkpoint: Checkpoint | None, row: Any) -> Any:
     """Return a row with the standard names for the text columns of training that it has.
 
-    Args:
-        checkpoint: The model, whose filbert.json records its options.
-        row: A mapping; anything else is returned as it is.
+    What is no mapping is returned as it is.
     """
     if not isinstance(row, dict):
         return row
@@ -165,8 +159,7 @@ def keeping_answers(
 ) -> Precision:
     """Return what "auto" uses for a model: the fastest format that training found to keep answers.
 
-    Args:
-        fast: The faster one of bf16 and float32 on this machine.
+    `fast` is the faster one of bf16 and float32 on this machine.
     """
     if task is None:
         return fast
@@ -197,11 +190,7 @@ def _changed_answers(checkpoint: Checkpoint, name: str) -> str | None:
 def int8_warning(
     precision: Precision, checkpoint: Checkpoint | None, task: Task | None
 ) -> str | None:
-    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured.
-
-    Args:
-        checkpoint: Its filbert.json records what training, a conversion or an export measured.
-    """
+    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured."""
     stored = (checkpoint.filbert if checkpoint is not None else None) or {}
     exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
     if task is None:

@@ -115,11 +115,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
 def load_app(
     models: Mapping[str, str], settings: Settings, model_settings: ModelSettings
 ) -> FastAPI:
-    """Load the models, run each once, and make the application.
-
-    Raises:
-        InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
-    """
+    """Load the models, run each once, and make the application."""
     if THREADS_VARIABLE not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // settings.workers))
     metrics, engines = Metrics(), Engines()
@@ -136,19 +132,14 @@ def load_app(
             raise FormatError(
                 f"{model} gives numbers that are not finite. Its weights are damaged."
             )
-        engines[name] = Engine(name, predictor, settings=model_settings, metrics=metrics)
-        log.info("%s", _description(engines[name]))
+        engine = Engine(name, predictor, settings=model_settings, metrics=metrics)
+        engines[name] = engine
+        task = predictor.task.spec.name if predictor.task else "no task"
+        facts = f"{task}, {predictor.max_length} tokens, {predictor.number_format}"
+        warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
+        more = "" if warning is None else f"; {warning}"
+        log.info("%s (%s): %s%s", name, facts, ", ".join(engine.can), more)
     return make_app(engines, settings, metrics)
-
-
-def _description(engine: Engine) -> str:
-    predictor = engine.predictor
-    task = predictor.task.spec.name if predictor.task else "no task"
-    warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
-    return (
-        f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "
-        f"{', '.join(engine.can)}{'' if warning is None else f'; {warning}'}"
-    )
 
 
 def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSettings) -> None:
@@ -156,7 +147,6 @@ def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSett
 
     Raises:
         ConfigError: Invalid options, or a port that is taken.
-        InputError, FormatError: A model cannot be loaded.
         KeyboardInterrupt: Ctrl-C, after the last answer.
     """
     settings.bearer_keys()

@@ -3,7 +3,7 @@
 A request arrives on the event loop. Its inputs are tokenised chunk by chunk in a small pool of
 threads. Their sequences wait in the queue, and the model's thread takes batches of whatever waits.
 When the last sequence of a request is done, its results are made. The model's thread touches
-asyncio only through `call_soon_threadsafe`.
+asyncio only through a request's future.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
@@ -62,23 +62,20 @@ _SPEED_DECAY = 0.1
 _MIN_MEASURED_SHARE = 1 / 8
 
 
-class Times(NamedTuple):
-    """Where the time of a request went, in seconds, and the tokens that the model read for it.
+class Results(NamedTuple):
+    """One result per input, in order, and where the time went, in seconds.
 
-    `queue` ends when the first sequence is taken into a batch, `inference` with the last output.
+    Attributes:
+        queue: Until the first sequence was taken into a batch.
+        inference: From then to the last output.
+        tokens: Tokens that the model read.
     """
 
+    items: list[Result]
     tokenization: float
     queue: float
     inference: float
     tokens: int
-
-
-class Results(NamedTuple):
-    """One result per input, in order, and the time they took."""
-
-    items: list[Result]
-    times: Times
 
 
 class _Queued(NamedTuple):
@@ -100,8 +97,7 @@ class _Request:
         self.outputs: list[Any] = []
         # The number of all sequences is known when the last input is tokenised.
         self._num_done, self._num_all = 0, math.inf
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
+        self._future = Future[None]()
 
     @property
     def left(self) -> int:
@@ -129,20 +125,11 @@ class _Request:
 
     def finish(self, error: Exception | None) -> None:
         """Wake the request up; from any thread, and only the first call has an effect."""
-
-        def wake() -> None:
-            if self._future.done():
-                return
+        with suppress(InvalidStateError):
             if error is None:
                 self._future.set_result(None)
             else:
                 self._future.set_exception(error)
-                # A cancelled request never reads it, which asyncio would log.
-                self._future.exception()
-
-        # RuntimeError: the event loop has ended.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(wake)
 
     async def wait(self) -> None:
         """Wait for all outputs after the last `entries`.
@@ -155,22 +142,15 @@ class _Request:
         if self._num_done == self._num_all:
             self.finish(None)
         try:
-            await self._future
+            await asyncio.wrap_future(self._future)
         except (FilbertError, Refusal):
             raise
         except Exception as error:
             raise Refusal(424, "The model failed on one of the inputs.") from error
 
-    def times(self) -> Times:
-        queue, inference = self.began - self.queued, self.ended - self.began
-        return Times(self.tokenization, queue, inference, self.tokens)
-
 
 class Engine:
     """A model that serves many requests at once. Its coroutines belong to one event loop.
-
-    Args:
-        settings: How batches are formed, and how much is accepted.
 
     Attributes:
         predictor: A copy of the argument, with batches of `max_batch_tokens`.
@@ -268,11 +248,10 @@ class Engine:
                 items = await asyncio.wait_for(self._results(request, inputs, max_tokens), seconds)
             except asyncio.TimeoutError as error:
                 raise late() from error
-        times = request.times()
-        self._metrics.answered(
-            self.name, tokenization=times.tokenization, queue=times.queue, tokens=times.tokens
-        )
-        return Results(items, times)
+        spent, queue = request.tokenization, request.began - request.queued
+        tokens = request.tokens
+        self._metrics.answered(self.name, tokenization=spent, queue=queue, tokens=tokens)
+        return Results(items, spent, queue, request.ended - request.began, tokens)
 
     async def in_pool(self, call: Callable[[], _T]) -> _T:
         """Run a call in the tokenisation threads, or refuse with 503 if the engine is stopping."""

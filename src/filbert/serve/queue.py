@@ -95,11 +95,8 @@ class Queue(Generic[_T]):
         with self._changed:
             self._closed = True
             left = [sequence for own in self._requests for _, sequence in own.waiting]
-            for own in self._requests:
-                own.waiting.clear()
-                own.tokens = 0
-            self._requests.clear()
-            self._rows = self._tokens = 0
+            for own in list(self._requests):
+                self.drop(own)
             self._changed.notify_all()
             return left
 

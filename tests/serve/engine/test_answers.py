@@ -48,7 +48,7 @@ def test_short_and_long_texts_share_batches_without_padding(predictors, texts, w
 
     async def story(engine: Engine) -> None:
         answers = await engine.run("embed", rows)
-        assert answers.times.tokens == sum(lengths)
+        assert answers.tokens == sum(lengths)
         assert [done.num_tokens for done in answers.items] == lengths
 
     notes = with_engine(predictors["vectors"], story, max_batch_tokens=200)

@@ -11,6 +11,7 @@ from filbert.cli import arguments
 from filbert.cli.output import print_json, print_table
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError
+from filbert.tasks.base import task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
@@ -44,10 +45,15 @@ def check(
     near_duplicates:
         also look for texts that are almost the same; this keeps all texts in memory.
     """
-    _check(files, task, max_length)
+    if max_length is not None and max_length < 3:
+        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
+    if files.count(arguments.STDIO) > 1:
+        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
+    for file in files:
+        if file != arguments.STDIO:
+            require_file(file, once=True)
 
     from filbert.data.doctor import check as check_rows
-    from filbert.tasks.base import task_class
     from filbert.tasks.rows import row_check
     from filbert.train.log import progress_bar
 
@@ -74,20 +80,6 @@ def check(
         )
     print_json(report.to_dict()) if json else print_report(report)
     return 2 * (report.worst == "error")
-
-
-def _check(files: Sequence[str], task: str, max_length: int | None) -> None:
-    """Refuse wrong options and missing files before anything slow is imported."""
-    from filbert.tasks.base import check_name
-
-    check_name(task)
-    if max_length is not None and max_length < 3:
-        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
-    if files.count(arguments.STDIO) > 1:
-        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
-    for file in files:
-        if file != arguments.STDIO:
-            require_file(file, once=True)
 
 
 def split_names(files: Sequence[str]) -> list[str]:

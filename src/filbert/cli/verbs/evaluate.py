@@ -1,7 +1,9 @@
-"""filbert evaluate."""
+"""filbert evaluate, and its tables on the terminal."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +13,20 @@ from cyclopts import Parameter
 from filbert.cli import arguments
 from filbert.cli.output import print_json, print_table, warn_of_int8
 from filbert.errors import ConfigError
-from filbert.tasks.base import TaskOptions, task_class
+from filbert.tasks.base import Prediction, Task, TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.evaluation import OnAnswers
+    from rich.text import Text
+
+    from filbert.evaluation import Answered
     from filbert.inference.precision import PrecisionLoss
     from filbert.inference.predictor import Predictor
 
+# Labels of the largest confusion matrix, its width without the names of rows, and the confusions
+# that are listed for more labels.
+_MATRIX_LABELS, _WIDTH, _CONFUSIONS = 12, 56, 10
+_RATES = ("precision", "recall", "f1")
 # Options of the task that also a model with a task of its own takes.
 _FOR_ALL_MODELS = ("positive", "repair_tags")
 _TaskOfPredictions = Annotated[
@@ -71,39 +79,29 @@ def evaluate(
         raise ConfigError("--null-threshold and --against need a MODEL: predictions are final.")
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss needs --against, the precision to compare with.")
-    folder = Path(out) if out else None
-    if folder is not None and folder.is_file():
+    if out is not None and Path(out).is_file():
         raise ConfigError(f"--out {out} is a file; name a folder.")
     flags = from_flat(LabelledFileOptions, vars(options) if options else {})
-    answers: list[tuple[Any, ...]] = []
-    keep: OnAnswers = lambda *what: answers.append(what)  # noqa: E731
-    if model is None:
-        metrics = _scored(str(task), data, str(predictions), flags, folder, null_odds, keep)
-        _report(metrics, None, against, answers, as_json=json)
-        return
+    answers: list[Answered] = []
     load = vars(loading or arguments.LoadFlags()) | {"null_threshold": null_threshold}
     if against is not None and (load["backend"] != "torch" or data == arguments.STDIO):
         raise ConfigError("--against reads a FILE twice, and an export has one precision only.")
-    predictor, metrics = _measured(model, data, flags, load, folder, keep)
     loss = None
-    if against is None:
-        warn_of_int8(predictor)
+    if model is None:
+        from filbert.evaluation import score_predictions
+
+        scored, names = task_class(str(task)).from_options(flags.task, flags.columns), flags.columns
+        metrics = score_predictions(scored, data, str(predictions), names, out, null_odds, answers)
     else:
-        _, exact = _measured(model, data, flags, load | {"precision": against})
-        loss = _loss(predictor, exact, metrics)
+        predictor, metrics = _measured(model, data, flags, load, out, answers)
+        if against is None:
+            warn_of_int8(predictor)
+        else:
+            _, exact = _measured(model, data, flags, load | {"precision": against})
+            loss = _loss(predictor, exact, metrics)
     _report(metrics, loss, against, answers, as_json=json)
     if loss and max_loss is not None:
         loss.check(max_loss, f"{model} in {load['precision']} on {data}", load["precision"])
-
-
-def _scored(
-    task: str, data: str, predictions: str, flags: LabelledFileOptions, *others: Any
-) -> dict[str, Any]:
-    """Score predictions of another program for a task with the options of the command line."""
-    from filbert.evaluation import score_predictions
-
-    described = task_class(task).from_options(flags.task, flags.columns)
-    return score_predictions(described, data, predictions, flags.columns, *others)
 
 
 def _loss(predictor: Predictor, exact: dict[str, Any], metrics: dict[str, Any]) -> PrecisionLoss:
@@ -121,8 +119,8 @@ def _measured(
     data: str,
     flags: LabelledFileOptions,
     load: dict[str, Any],
-    folder: Path | None = None,
-    on_answers: OnAnswers | None = None,
+    out: str | None = None,
+    answers: list[Answered] | None = None,
 ) -> tuple[Predictor, dict[str, Any]]:
     """Load a model, and return it with its metrics."""
     from filbert.evaluation import evaluate_model
@@ -137,10 +135,10 @@ def _measured(
         predictor,
         data,
         flags.columns,
-        folder,
+        out,
         options=flags.task,
         max_length=load["max_length"],
-        on_answers=on_answers,
+        answers=answers,
     )
     return predictor, metrics
 
@@ -149,7 +147,7 @@ def _report(
     metrics: dict[str, Any],
     loss: PrecisionLoss | None,
     against: str | None,
-    answers: list[tuple[Any, ...]],
+    answers: list[Answered],
     *,
     as_json: bool,
 ) -> None:
@@ -162,8 +160,6 @@ def _report(
         losses = {name: {"value": c.exact, "loss": c.loss} for name, c in changes.items()}
         print_json(metrics if against is None else metrics | {"against": {against: losses}})
         return
-    from filbert.cli.label_tables import print_labels
-
     rows = []
     for name, value in metrics.items():
         in_label_table = answers and against is None and name in ("macro_f1", "weighted_f1")
@@ -179,4 +175,72 @@ def _report(
         names = ", ".join(metrics["left_out"])
         print(f"not in the mean areas, because their rows have one class: {names}")
     for what in answers:
-        print_labels(metrics, *what, with_means=against is None)
+        _print_labels(metrics, *what, with_means=against is None)
+
+
+def _print_labels(
+    metrics: dict[str, Any],
+    task: Task,
+    gold: Sequence[Any],
+    predictions: Sequence[Prediction],
+    *,
+    with_means: bool,
+) -> None:
+    """Print precision, recall and F1 of every label, perhaps their means, and the confusions."""
+    import numpy as np
+    from rich.text import Text
+
+    from filbert.metrics.classification import label_metrics
+
+    spec = task.spec
+    by_label: dict[str, dict[str, Any]] = metrics.get("per_label") or {}
+    is_single = spec.labels_are_classes and not spec.multilabel
+    pairs: list[tuple[str, str]] = []
+    if is_single:
+        names = list(spec.labels or ())
+        answers = (str(answer["label"]) for answer in predictions)
+        pairs = list(zip((names[number] for number in gold), answers, strict=True))
+        wanted, given = (np.array(side, object) for side in zip(*pairs, strict=True))
+        occurring = [name for name in names if name in wanted or name in given]
+        by_label = {name: label_metrics(wanted == name, given == name) for name in occurring}
+    if not by_label:
+        return
+    table = np.array([[label[rate] for rate in _RATES] for label in by_label.values()])
+    support = np.array([label["support"] for label in by_label.values()])
+    rows: list[list[str | Text]] = [
+        [label, *(f"{value:.4f}" for value in values), f"{count:,}"]
+        for label, values, count in zip(by_label, table, support, strict=True)
+    ]
+    for name, weights in {"macro mean": None, "weighted mean": support}.items():
+        if with_means and (weights is None or support.sum()):
+            mean = np.average(table, axis=0, weights=weights)
+            cells = [*(f"{value:.4f}" for value in mean), f"{support.sum():,}"]
+            rows.append([Text(name, style="bold"), *cells])
+    print()
+    unit = "rows" if spec.labels_are_classes else "entities"
+    print_table(["label", *_RATES, unit], rows, texts=[0])
+    if len(by_label) > 1 and pairs:
+        print()
+        _print_confusions(list(by_label), pairs)
+
+
+def _print_confusions(labels: list[str], pairs: Sequence[tuple[str, str]]) -> None:
+    """Print the confusion matrix, or for many labels the most frequent confusions."""
+    from rich.text import Text
+
+    counts = Counter(pairs)
+    if len(labels) > _MATRIX_LABELS:
+        wrong = [(pair, count) for pair, count in counts.most_common() if pair[0] != pair[1]]
+        rows = [[*pair, f"{count:,}"] for pair, count in wrong[:_CONFUSIONS]]
+        print_table(["most confused: label", "predicted", "rows"], rows, texts=[0, 1])
+        return
+    is_wide = sum(map(len, labels)) + len(labels) > _WIDTH
+    heads = [str(number) for number in range(1, len(labels) + 1)] if is_wide else labels
+    matrix: list[list[str | Text]] = [
+        [
+            f"{head} {label}" if is_wide else label,
+            *(Text(f"{counts[label, o]:,}", style="bold" if o == label else "") for o in labels),
+        ]
+        for head, label in zip(heads, labels, strict=True)
+    ]
+    print_table(["label \\ predicted", *heads], matrix, texts=[0])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 import filbert
 from filbert.cli import arguments
-from filbert.cli.output import check_page, print_json, print_table, write_page
+from filbert.cli.output import output, print_json, print_table
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
+from filbert.files import check_writable
 
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
@@ -56,7 +58,7 @@ def inspect(
     max_length:
         truncate the text to this many tokens; without it a text that is too long is refused.
     """
-    check_page(out, printed=None)
+    _check_page(out)
     inspection = filbert.inspect(
         [model, *(and_model or ())],
         _items(text, text_b, and_text or ()),
@@ -83,10 +85,31 @@ def _write(inspection: Inspection, out: str) -> None:
         if view.truncated:
             cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
             print(f"{view.model} reads {cut}.", file=sys.stderr)
-    write_page(out, lambda: inspection.html)
+    _write_page(out, inspection.html)
     if len(inspection.html) > LARGE:
         advice = "Show fewer texts or models at once, or cut with --max-length."
         print(f"The page is larger than 10 MB and slow to open. {advice}", file=sys.stderr)
+
+
+def _check_page(out: str, *, as_json: bool = False) -> None:
+    """Check before any work that the page can be written, and that it has stdout for itself."""
+    if out == arguments.STDIO:
+        if as_json:
+            raise ConfigError(
+                "--json and --out - both go to stdout. Give --out a file name, or leave one out."
+            )
+        return
+    if Path(out).suffix.lower() not in ("", ".html", ".htm"):
+        raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
+    check_writable(Path(out))
+
+
+def _write_page(out: str, page: str) -> None:
+    """Write the page, and report the size of a file on stderr."""
+    with output(out) as stream:
+        stream.write(page)
+    if out != arguments.STDIO:
+        print(f"Wrote {out} ({len(page.encode()) / 1e6:.1f} MB).", file=sys.stderr)
 
 
 def heads(
@@ -307,16 +330,18 @@ def explain(
     from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import attribute, explanation_page, find_target
 
-    check_page(out, printed="--json" if json else None)
+    if out is not None:
+        _check_page(out, as_json=json)
     points = _steps_by_method(method, steps, top)
     predictor = Predictor.load(model, device=device)
     chosen = find_target(predictor, _items(text, text_b)[0], target=target, word=word)
     explanations = [attribute(predictor, chosen, method=m, steps=n) for m, n in points.items()]
-    free = write_page(out, lambda: explanation_page(explanations, model))
+    if out is not None:
+        _write_page(out, explanation_page(explanations, model))
     documents = [one.to_dict() for one in explanations]
     if json:
         print_json(documents if len(documents) > 1 else documents[0])
-    for one in explanations if free and not json else ():
+    for one in explanations if out != arguments.STDIO and not json else ():
         _print(one, top)
 
 

@@ -99,9 +99,10 @@ def bench(
     seconds:
         approximate time of each table, without loading the model.
     """
-    from filbert.bench import TABLES, measure
+    from filbert.bench import TABLES
+    from filbert.bench import bench as measure
 
-    measured = measure(model, what, seconds=seconds, device=device)
+    measured = measure(what, model=model, seconds=seconds, device=device)
     if json:
         print_json(measured)
         return

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from filbert.cli.arguments import Folder, ModelName
 from filbert.cli.output import print_run
 from filbert.errors import ConfigError
@@ -45,27 +42,21 @@ def quickstart(
     """
     if search:
         _search(model, question)
-    elif question is not None:
+        return
+    if question is not None:
         raise ConfigError("--question is for --search. Give both, or neither.")
-    else:
-        options = {"model": model, "seed": seed, "steps": steps, "overwrite": overwrite}
-        _classify("toxic" if toxic else "intents", Path(out), **options)
-
-
-def _classify(sample: str, folder: Path, **options: Any) -> None:
-    """Train, and print the results and three commands to try."""
     from filbert import api
     from filbert.quickstart import options_of
 
-    print_run(api.finetune(**options_of(sample), out=folder, **options).facts)
-    example = "I think somebody has stolen my card."
-    if sample == "toxic":
-        example = "Thank you for your help."
-    print(f"report: {folder / 'report.html'}")
+    options = options_of("toxic" if toxic else "intents") | {"model": model, "seed": seed}
+    run = api.finetune(**options, out=out, steps=steps, overwrite=overwrite)
+    print_run(run.facts)
+    example = "Thank you for your help." if toxic else "I think somebody has stolen my card."
+    print(f"report: {run.folder / 'report.html'}")
     print("Try next:")
-    print(f"  echo '{example}' | filbert predict {folder / 'model'}")
+    print(f"  echo '{example}' | filbert predict {run.folder / 'model'}")
     print("  filbert quickstart --search --question 'Am I short of money?'")
-    print(f"  filbert serve {folder / 'model'}")
+    print(f"  filbert serve {run.folder / 'model'}")
 
 
 def _search(model: str, question: str | None) -> None:
@@ -78,8 +69,8 @@ def _search(model: str, question: str | None) -> None:
     print(f"The nearest of {result.num_texts} sentences by the cosine of their vectors:")
     for asked, hits in zip(questions, result.hits, strict=True):
         print(f"\n{asked}")
-        for hit in hits:
-            print(f"  {hit.cosine:.2f}  {hit.text}")
+        for text, cosine in hits:
+            print(f"  {cosine:.2f}  {text}")
     shares = result.shares
     print(
         f"\nOf {result.num_tested} other sentences, the nearest one has the same intent for "

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,9 +16,6 @@ from filbert.data.columns import ColumnNames
 from filbert.data.shards import CorpusOptions
 from filbert.errors import ConfigError
 from filbert.text.learning import Progress
-
-if TYPE_CHECKING:
-    from filbert.data.build import Built
 
 
 def tokenize(
@@ -186,25 +183,21 @@ def corpus(
             overwrite=overwrite,
             on_progress=on_progress,
         )
-    facts = built.manifest["counts"] | _times(built)
-    if json:
-        print_json(facts)
-        return
-    rows = [(n.replace("_", " "), cell(v)) for n, v in facts.items() if v or "duplicate" in n]
-    print_table(("", ""), rows, texts=(0,))
-    print(f"corpus: {out}")
-
-
-def _times(built: Built) -> dict[str, Any]:
-    """Return seconds and speed of a build; the speed is None if nothing was left to do."""
+    # None if nothing was left to do.
     speed = built.num_bytes / 1e6 / built.seconds if built.num_bytes else None
-    return {
+    facts = built.manifest["counts"] | {
         "shards": len(built.manifest["shards"]),
         "kept_shards": built.kept_shards,
         "seconds": round(built.seconds, 2),
         "workers": built.workers,
         "megabytes_per_second": speed and round(speed, 3),
     }
+    if json:
+        print_json(facts)
+        return
+    rows = [(n.replace("_", " "), cell(v)) for n, v in facts.items() if v or "duplicate" in n]
+    print_table(("", ""), rows, texts=(0,))
+    print(f"corpus: {out}")
 
 
 @contextmanager

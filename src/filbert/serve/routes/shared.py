@@ -139,15 +139,14 @@ class Call:
         if not isinstance(content, bytes):
             parts = await json_parts(content, is_limited=True)
             content = parts[0] if single else json_list(parts)
-        times = results.times
         seconds = {
             "x-total-time": time.perf_counter() - self._started,
-            "x-tokenization-time": times.tokenization,
-            "x-queue-time": times.queue,
-            "x-inference-time": times.inference,
+            "x-tokenization-time": results.tokenization,
+            "x-queue-time": results.queue,
+            "x-inference-time": results.inference,
         }
         headers = {name: f"{1000 * value:.3f}" for name, value in seconds.items()}
-        headers["x-compute-tokens"] = str(times.tokens)
+        headers["x-compute-tokens"] = str(results.tokens)
         headers["x-num-tokens"] = str(sum(result.num_tokens for result in results.items))
         headers["x-truncated"] = str(any(result.truncated for result in results.items)).lower()
         return Response(content, media_type="application/json", headers=headers)

@@ -93,9 +93,10 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
     for item in items:
         if isinstance(item, dict):
             call.check(item["choices"], "choices")
-    results = await _predictions(call, engine, items, body)
+    raw = body.raw_scores
+    results = await _run_cut(call, engine, "predict", items, body=body, raw=raw)
     scores = [
-        _scores(engine, item, result.value, raw=body.raw_scores)
+        _scores(engine, item, result.value, raw=raw)
         for item, result in zip(items, results.items, strict=True)
     ]
     return await call.reply(scores, results, single=single)
@@ -118,8 +119,9 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
         scores = _cosines(results)
     else:
         pairs = [(body.query, text) for text in body.texts]
-        results = await _predictions(call, engine, pairs, body)
-        scores = [_relevance(task, one.value, raw=body.raw_scores) for one in results.items]
+        raw = body.raw_scores
+        results = await _run_cut(call, engine, "predict", pairs, body=body, raw=raw)
+        scores = [_relevance(task, one.value, raw=raw) for one in results.items]
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
     if body.return_text:
@@ -251,13 +253,6 @@ async def _vectors(
             raise Refusal(422, "A prompt cannot be put in front of token ids.")
         options["prompt"] = body.prompt_name
     return await _run_cut(call, engine, "embed", inputs, body=body, **options)
-
-
-async def _predictions(
-    call: Call, engine: Engine, items: Sequence[Any], body: PredictRequest | RerankRequest
-) -> Results:
-    raw = {"raw": True} if body.raw_scores else {}
-    return await _run_cut(call, engine, "predict", items, body=body, **raw)
 
 
 async def _run_cut(
