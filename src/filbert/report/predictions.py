@@ -14,13 +14,7 @@ from filbert.metrics.classification import label_metrics
 from filbert.metrics.entities import entities_of, split
 from filbert.metrics.squad import answer_scores, normalize
 from filbert.report import numbers, plots
-from filbert.report.folder import (
-    Prediction,
-    RunFolder,
-    gold_is,
-    predicted_labels,
-    scores_of,
-)
+from filbert.report.folder import Prediction, RunFolder, gold_is, predicted_labels, scores_of
 from filbert.report.plots import Ranking
 from filbert.report.render import Section, Table, gallery, section
 from filbert.report.table import model_name

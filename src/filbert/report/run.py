@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from filbert.report import numbers, plots, predictions
-from filbert.report.folder import (
-    SPLITS,
-    RunFolder,
-    headline_split,
-    problem_of,
-    read_run_folder,
-)
+from filbert.report.folder import SPLITS, RunFolder, headline_split, problem_of
 from filbert.report.render import (
     Cell,
     Section,
@@ -72,7 +66,7 @@ def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
         InputError: There is no run.json.
         FormatError: A file is damaged.
     """
-    folder = read_run_folder(Path(run_folder))
+    folder = RunFolder(Path(run_folder))
     run = folder.run
     of_task = predictions.SECTIONS.get(folder.problem or "", ()) if folder.rows else ()
     of_data = corpora if folder.problem == "pretraining" else lengths
