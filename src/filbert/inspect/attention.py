@@ -41,6 +41,16 @@ def attention_maps(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[Tensor]:
+    """Return the maps of `attention_and_vectors`."""
+    return attention_and_vectors(model, batch, layers, heads)[0]
+
+
+def attention_and_vectors(
+    model: Model,
+    batch: PackedBatch,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> tuple[list[Tensor], list[Tensor]]:
     """Compute the attention probabilities of every sequence as the model computes them.
 
     Args:
@@ -50,32 +60,15 @@ def attention_maps(
         heads: Head numbers from 0; all heads if None.
 
     Returns:
-        For each sequence float32 (L, A, n, n) on the CPU, in the order of `layers` and `heads`.
-        Entry [l, a, i, j] is the weight that token i gives to token j. Rows sum to one. Pruned
-        heads are zeros.
+        For each sequence its maps, float32 (L, A, n, n) on the CPU, in the order of `layers` and
+        `heads`. Entry [l, a, i, j] is the weight that token i gives to token j. Rows sum to one.
+        Then the queries and keys that they are made of, float32 (L, 2, A, n, D), queries first,
+        after the rotation of rotary positions. Pruned heads are zeros.
 
     Raises:
         ConfigError: The model has no attention, or a layer or head does not exist.
     """
-    return _attention(model, batch, *layers_and_heads(model, layers, heads))[0]
-
-
-def attention_and_vectors(model: Model, batch: PackedBatch) -> tuple[list[Tensor], list[Tensor]]:
-    """Compute the maps of all heads, and the queries and keys that they are made of.
-
-    Returns:
-        The maps as `attention_maps`, and for each sequence float32 (L, 2, A, n, D), queries first,
-        after the rotation of rotary positions. Pruned heads are zeros.
-
-    Raises:
-        ConfigError: The model has no attention.
-    """
-    return _attention(model, batch, *layers_and_heads(model))
-
-
-def _attention(
-    model: Model, batch: PackedBatch, layers: Sequence[int], heads: Sequence[int]
-) -> tuple[list[Tensor], list[Tensor]]:
+    layers, heads = layers_and_heads(model, layers, heads)
     maps, vectors = [], []
     encoder = model.encoder
     # A trace counts layers from 1.
@@ -221,10 +214,11 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             large.
         InputError: The text is empty, too long or not a text.
     """
-    layers_and_heads(predictor.model)
-    predictor.model.config.check_max_length(max_length)
+    model = predictor.model
+    layers_and_heads(model)
+    assert isinstance(model, Model)
+    model.config.check_max_length(max_length)
     limit = max_length or predictor.max_length
-    assert isinstance(predictor.model, Model)
     text = cleaned(text_of(text_row(item, 0)), cleaning_of(predictor.task))
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
     if not all(part.strip() for part in texts):
@@ -237,8 +231,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             f"The text has {encoding.num_tokens} tokens, {name} reads {limit}. Shorten it, or cut "
             f"it with --max-length {limit}."
         )
-    check_size(predictor.model.config, len(encoding.input_ids))
-    model = predictor.model
+    check_size(model.config, len(encoding.input_ids))
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         maps, vectors = attention_and_vectors(model, batch)
@@ -258,7 +251,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
         units=np.repeat(np.arange(len(words)), [len(word.rows) for word in words]),
         words=tuple(word.text for word in words),
         maps=maps.numpy(),
-        is_pruned=pruned_heads(predictor.model.config),
+        is_pruned=pruned_heads(model.config),
         queries_keys=vectors.numpy(),
         num_tokens=encoding.num_tokens,
     )

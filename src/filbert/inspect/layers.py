@@ -97,7 +97,7 @@ def probe_layers(
 def states_by_layer(
     predictor: Predictor, examples: Sequence[Example]
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the number of each example, by length, with its states float32 (n, all layers' widths).
+    """Yield the number of each example, by length, with its states, float32 (n, L + 1, H).
 
     Raises:
         ConfigError: The model is an exported graph.
@@ -108,7 +108,7 @@ def states_by_layer(
     numbers = tuple(range(model.config.num_hidden_layers + 1))
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
-        return (hidden_states(model.encoder, batch, numbers),)
+        return (hidden_states(model.encoder, batch, numbers).unflatten(-1, (len(numbers), -1)),)
 
     outputs = forward(
         model,
@@ -123,19 +123,14 @@ def states_by_layer(
         yield from zip(indices, torch.split(states, sizes), strict=True)
 
 
-def split_layers(predictor: Predictor, features: np.ndarray) -> list[np.ndarray]:
-    """Split (R, all layers' widths) into one array for each layer from 0 to L."""
-    return np.split(features, predictor.model.config.num_hidden_layers + 1, axis=1)
-
-
-def _features(predictor: Predictor, examples: Sequence[Example]) -> list[np.ndarray]:
-    """Compute the features of every layer from 0 to L, float32 (R, H), in the order of examples."""
+def _features(predictor: Predictor, examples: Sequence[Example]) -> np.ndarray:
+    """Compute the features of every layer, float32 (L + 1, R, H), in the order of examples."""
     features: list[Any] = [None] * len(examples)
     for number, states in states_by_layer(predictor, examples):
         rows = _word_rows(examples[number])
         chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
         features[number] = chosen.numpy()
-    return split_layers(predictor, np.concatenate(features))
+    return np.concatenate(features).swapaxes(0, 1)
 
 
 def _word_rows(example: Example) -> torch.Tensor | None:

@@ -75,7 +75,8 @@ class Inspection:
             ],
         }
         # Isolated in one function scope.
-        script = "(() => {\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
+        parts = ((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+        script = "(() => {\n" + "\n".join(parts) + "\n})();"
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
         content = {
             "policy": Markup(
@@ -243,11 +244,6 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     loader = FileSystemLoader([Path(__file__).parent, THEME])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-
-
-@cache
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 # Data: integers of as many levels as the page size allows, compressed column by column
