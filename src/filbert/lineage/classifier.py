@@ -40,9 +40,8 @@ class ElmoClassifier(TextNetwork):
     """A bidirectional GRU over a trained mix of a pre-trained ELMo's layers, which stay fixed."""
 
     def __init__(self, elmo: Elmo, num_labels: int, options: dict[str, Any]) -> None:
-        super().__init__()
+        super().__init__((), options["max_length"])
         self.elmo = elmo.requires_grad_(False)
-        self.max_length = options["max_length"]
         self.mix = ScalarMix(elmo.config.layers + 1)
         sizes = (2 * elmo.config.width, options["hidden"], num_labels, options["dropout"])
         self.network = Recurrent("bigru", *sizes)
