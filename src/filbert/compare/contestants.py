@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from filbert.compare.classifiers import word_means
-from filbert.compare.recipe import NETWORKS
+from filbert.compare.recipe import NETWORKS, TRAINED
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import FilbertError
@@ -49,8 +49,6 @@ from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
-# The splits whose predictions every run writes.
-PREDICTED_SPLITS = ("dev", "test")
 # Rows of a timed pass, number of passes, and single texts that are timed one by one. No new pass
 # begins after MOST_SECONDS, no new text after a third of them.
 TIMED_ROWS, WARM_UP_ROWS, PASSES, LATENCY_ROWS, MOST_SECONDS = 1_024, 64, 5, 200, 30.0
@@ -219,7 +217,10 @@ def run_contestant(run: ContestantRun) -> None:
         Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
-    trained = _STEPS[run.kind](run)
+    if run.kind in TRAINED:
+        trained = _trained(run)
+    else:
+        trained = _derived(run) if run.sources else _fitted(run)
     joules = meter.read()
     facts, test = trained.facts, _rows(run, "test")
     costs = {
@@ -339,17 +340,6 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     return TrainedContestant(facts, fitted.predict_rows, fitted.num_bytes, seconds)
 
 
-_STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
-    "encoder": _trained,
-    "distilled": _trained,
-    "quantised": _derived,
-    "ensemble": _derived,
-    "tfidf": _fitted,
-    "static": _fitted,
-    **dict.fromkeys(NETWORKS, _fitted),
-}
-
-
 def _task(run: ContestantRun) -> Task:
     options = TaskOptions(labels=run.labels, positive=run.positive)
     return task_class("classification").from_options(options, ColumnNames())
@@ -366,7 +356,7 @@ def _now() -> str:
 def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
     """Write the predictions and return run.json for a model that `finetune` has not trained."""
     described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
-    for split in PREDICTED_SPLITS:
+    for split in ("dev", "test"):
         rows = _rows(run, split)
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)

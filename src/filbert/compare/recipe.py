@@ -343,8 +343,8 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
     tables = recipe.get("contestants")
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
-    # Refuses options of the rows that contradict each other.
-    _ = options.rows.reading(0).data.columns.merge
+    # Both refuse options of the rows that contradict each other.
+    options.rows.reading(0).data.columns.declared_labels(None, multilabel=False)
     contestants: list[Contestant] = []
     for title, table in tables.items():
         try:

@@ -90,7 +90,7 @@ def run_study(
         is_new = _prepare(study, folder, state)
         runs = runs_of(study, folder, state["data"], state["precision"])
         wanted = [run for run in runs if run.contestant in names]
-        _remove_changed(wanted, folder, overwrite=overwrite)
+        _check_changed(wanted, folder, overwrite=overwrite)
         if is_new:
             shutil.rmtree(folder / "data", ignore_errors=True)
             (folder / ".data").rename(folder / "data")
@@ -331,12 +331,8 @@ def _digest(path: Path, changed: int) -> str:
     return sha256_of(path)
 
 
-def _remove_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
-    """Remove finished runs of other rows or options, with `overwrite` only.
-
-    Raises:
-        ConfigError: A finished run would be lost without `overwrite`; nothing was removed.
-    """
+def _check_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
+    """Name finished runs of other rows or options; without `overwrite` they are a ConfigError."""
     changed = [
         run
         for run in runs
