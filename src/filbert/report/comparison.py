@@ -97,19 +97,13 @@ class StudyFiles:
         self.positive = None if positive is None else self.labels.index(positive)
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
         self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
-
-    @cached_property
-    def metrics(self) -> list[tuple[str, str]]:
-        """(key, heading) of the measured metrics; the first one decides the ranking."""
         columns = MULTICLASS if self.positive is None else BINARY
         known = {key for one in self.contestants for key in one.get("test") or ()}
-        return [column for column in columns if column[0] in known]
-
-    @cached_property
-    def measured(self) -> list[dict[str, Any]]:
-        """Entries with test metrics, the best first."""
+        # (key, heading) of the measured metrics; the first one decides the ranking.
+        self.metrics = [column for column in columns if column[0] in known]
         with_metrics = [one for one in self.contestants if one.get("test")]
-        return sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
+        # The best first.
+        self.measured = sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
 
     def value(self, one: dict[str, Any]) -> float | None:
         """Return the mean of the deciding metric over the seeds."""
