@@ -212,9 +212,7 @@ def _end_with_parent() -> None:
 def run_contestant(run: ContestantRun) -> None:
     """Train, predict and measure the costs; run.json is complete at the end.
 
-    Raises:
-        FilbertError: A step failed.
-        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
+    After Ctrl-C or SIGTERM it raises Interrupted, and the state that `finetune` saved remains.
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
     if run.kind in TRAINED:
@@ -397,8 +395,7 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
 def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
     """Measure a model from text to prediction on evenly spread rows, after a warm-up.
 
-    Returns:
-        rows_per_second, the median of the passes, and latency_seconds, the median of single texts.
+    rows_per_second is the median of the passes, latency_seconds the median of single texts.
     """
     timed = _spread(rows, TIMED_ROWS)
     alone = [[row] for row in _spread(rows, LATENCY_ROWS)]

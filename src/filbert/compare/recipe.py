@@ -75,11 +75,7 @@ class RowOptions:
 
     @property
     def files(self) -> dict[str, str]:
-        """Paths by "data", or by "train", "test" and perhaps "dev".
-
-        Raises:
-            ConfigError: Files are missing, or too many.
-        """
+        """Paths by "data", or by "train", "test" and perhaps "dev"; others are a ConfigError."""
         named = {key: getattr(self, key) for key in ("data", "train", "dev", "test")}
         given = {key: path for key, path in named.items() if path is not None}
         if ("data" in given) == ("train" in given) or ("data" in given and len(given) > 1):
@@ -158,11 +154,7 @@ class StudyOptions:
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
-        """Return the options for flat names; see `from_flat`.
-
-        Raises:
-            ConfigError: A name is unknown, or a value is wrong.
-        """
+        """Return the options for flat names; see `from_flat`."""
         options = from_flat(cls, {k: v for k, v in given.items() if k != "split"})
         return changed(options, split=_shares(given.get("split")))
 
@@ -415,11 +407,7 @@ def _cleaning(given: Any) -> str | None:
 
 
 def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant]) -> Contestant:
-    """Find the contestant that another one is made from.
-
-    Raises:
-        ConfigError: No contestant above it has that name and a kind that can be a source.
-    """
+    """Return the contestant above this one that it is made from, or raise a ConfigError."""
     key = SOURCE_KEYS[kind]
     fits = {one.name: one for one in earlier if one.kind in TRAINED}
     if own.get(key) not in fits:

@@ -51,9 +51,6 @@ _MUST_AGREE = {
     "precision": "number formats",
 }
 
-State = dict[str, Any]
-
-
 def run_study(
     study: Study,
     out: str | Path,
@@ -82,7 +79,7 @@ def run_study(
         raise ConfigError(f"{folder} is not empty and holds no study; name another with --out.")
     # A child inherits the lock, so no second comparison starts while it runs without its parent.
     with locked(folder) as lock:
-        state: State = read_json(path) if path.exists() else {}
+        state = read_json(path) if path.exists() else {}
         if "precision" not in state:
             # "auto" depends on a measurement, so it is chosen once for a study.
             device = choose_device(study.options.common.device)
@@ -110,11 +107,7 @@ def run_study(
 
 
 def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int) -> None:
-    """Run one run in a child process and record its outcome in its job file.
-
-    Raises:
-        Interrupted: A signal was received.
-    """
+    """Run one run in a child process and record its outcome; Interrupted after a signal."""
     say(title)
     clock = time.perf_counter()
     last = run.recorded
@@ -147,7 +140,7 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
 # Rows
 
 
-def _prepare(study: Study, folder: Path, state: State) -> bool:
+def _prepare(study: Study, folder: Path, state: dict[str, Any]) -> bool:
     """Add the facts of the rows to `state`; return whether they were prepared now, in .data."""
     rows = study.options.rows
     key = asdict(rows) | {"seed": study.options.seed or 0}

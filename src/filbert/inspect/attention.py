@@ -124,11 +124,7 @@ def _probabilities(
 def layers_and_heads(
     model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> tuple[list[int], list[int]]:
-    """Check layer and head numbers; None selects all.
-
-    Raises:
-        ConfigError: The model has no attention, or a number is out of range.
-    """
+    """Return layer and head numbers, all for None; a wrong one or no attention is a ConfigError."""
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(
@@ -154,11 +150,7 @@ def pruned_heads(config: EncoderConfig) -> np.ndarray:
 
 
 def check_size(config: EncoderConfig, length: int) -> None:
-    """Refuse a text whose maps would not fit into memory.
-
-    Raises:
-        ConfigError: The maps of all heads hold more than MOST_WEIGHTS numbers.
-    """
+    """Raise a ConfigError if the maps of all heads hold more than MOST_WEIGHTS numbers."""
     heads = config.num_hidden_layers * config.attention.heads
     if heads * length**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)

@@ -206,11 +206,7 @@ def explain(
 
 
 def check_method(method: str, steps: int | None) -> None:
-    """Check the options of a method before a model is loaded.
-
-    Raises:
-        ConfigError: The method does not exist, or an option does not fit it.
-    """
+    """Raise a ConfigError if there is no such method, or `steps` does not fit it."""
     if method not in METHODS:
         hint = did_you_mean(method, METHODS)
         raise ConfigError(f"--method {method!r} is not one of {', '.join(METHODS)}.{hint}")

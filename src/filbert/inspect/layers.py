@@ -29,11 +29,7 @@ MOST_TOKENS = 4_096
 
 @dataclass(frozen=True)
 class LayerScores:
-    """Metrics on dev rows of one linear probe for each layer.
-
-    Attributes:
-        metric: Metric by which layers are compared.
-    """
+    """Metrics on dev rows of one linear probe for each layer, compared by `metric`."""
 
     metric: str
     metrics: tuple[dict[str, Any], ...]
@@ -99,8 +95,7 @@ def states_by_layer(
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """Yield the number of each example, by length, with its states, float32 (n, L + 1, H).
 
-    Raises:
-        ConfigError: The model is an exported graph.
+    An exported graph is a ConfigError.
     """
     model = predictor.model
     if not isinstance(model, Model):

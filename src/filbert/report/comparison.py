@@ -162,16 +162,10 @@ class StudyFiles:
 
 
 def write_comparison_report(folder: Path) -> Path:
-    """Write report.html and plots/*.png into a study's folder; return the page's path.
+    """Write report.html and plots/*.png into the folder of a study; return the page's path.
 
-    Missing seeds and contestants are left out and named.
-
-    Args:
-        folder: Written by `filbert compare --out`, finished or not.
-
-    Raises:
-        InputError: There is no results.json.
-        FormatError: A file is damaged.
+    Missing seeds and contestants are left out and named. Without results.json it is an InputError,
+    a damaged file is a FormatError.
     """
     study = StudyFiles(Path(folder))
     sections: list[Section | None] = []
@@ -363,24 +357,20 @@ def costs(study: StudyFiles) -> Section | None:
 
 
 def errors(study: StudyFiles) -> Section:
-    """Return confusion matrices."""
-    num = len(study.labels)
+    """Return confusion matrices, and the F1 of every label by contestant."""
     charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
-        counts = crossed(list(zip(scores.gold, scores.predicted, strict=True)), num)
+        pairs = list(zip(scores.gold, scores.predicted, strict=True))
+        matrix = plots.Matrix(study.labels, crossed(pairs, len(study.labels)))
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
-        charts[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
-    return section("Errors", gallery(study.path, charts), per_label(study))
-
-
-def per_label(study: StudyFiles) -> Table:
-    """Return the F1 of every label by contestant."""
+        charts[f"confusion_{number}"] = matrix, caption
     rows: list[list[object]] = []
     for at, label in enumerate(study.labels):
         found = [label_metrics(s.gold == at, s.predicted == at) for s in study.scores.values()]
         row = [fixed(one["f1"], study.digits) for one in found]
         rows.append([label, *row, numbers.count(found[0]["support"])])
-    return Table(["label", *study.scores, "gold rows"], rows, title="F1 by label")
+    table = Table(["label", *study.scores, "gold rows"], rows, title="F1 by label")
+    return section("Errors", gallery(study.path, charts), table)
 
 
 def worst_errors(study: StudyFiles) -> Section | None:

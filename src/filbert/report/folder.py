@@ -104,12 +104,9 @@ def gold_is(label: str, rows: Sequence[Prediction]) -> np.ndarray:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSONL file; empty if there is no such file.
+    """Return the objects of a JSONL file, none without the file; other lines are a FormatError.
 
     A last line without a line break is left out, as an interrupted run may have cut it.
-
-    Raises:
-        FormatError: A line is not JSON.
     """
     if not path.is_file():
         return []
@@ -143,12 +140,8 @@ class Scores:
 def read_scores(path: Path, labels: Sequence[str]) -> Scores:
     """Read the predictions of a classifier with one label a row; the most probable is predicted.
 
-    Args:
-        path: predictions/SPLIT.jsonl of a run folder.
-        labels: C names, in the order of their ids.
-
-    Raises:
-        FormatError: The file is missing, empty or damaged.
+    `path` is predictions/SPLIT.jsonl of a run folder, and `labels` are the names in the order of
+    their ids. A file that is missing, empty or damaged is a FormatError.
     """
     lines = read_lines(path)
     try:
