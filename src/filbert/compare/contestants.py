@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.classifiers import word_means
 from filbert.compare.recipe import NETWORKS, TRAINED
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
@@ -35,6 +34,7 @@ from filbert.errors import FilbertError
 from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
 from filbert.lineage.classifier import fit_network
+from filbert.lineage.words import word_means
 from filbert.model.cpu import float32_by_onednn
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
@@ -415,11 +415,11 @@ class EnergyMeter(threading.Thread):
     Linux counts it on most x86 machines, often for the superuser only. Tested with such files.
     """
 
-    def __init__(self, place: str = "/sys/class/powercap", *, interval: float = 60.0) -> None:
+    def __init__(self, place: str = "/sys/class/powercap") -> None:
         super().__init__(daemon=True)
         # One for each socket; those of its parts have a second colon.
         self._sockets = sorted(Path(place).glob("intel-rapl:?"))
-        self._interval, self._joules, self._last = interval, 0.0, dict[Path, int]()
+        self._joules, self._last = 0.0, dict[Path, int]()
         self.read()
         if self._last:
             self.start()
@@ -427,7 +427,7 @@ class EnergyMeter(threading.Thread):
     def run(self) -> None:
         """Read often enough to see each time when a counter begins again."""
         while True:
-            time.sleep(self._interval)
+            time.sleep(60)
             self.read()
 
     def read(self) -> float:

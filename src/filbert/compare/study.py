@@ -51,6 +51,7 @@ _MUST_AGREE = {
     "precision": "number formats",
 }
 
+
 def run_study(
     study: Study,
     out: str | Path,
