@@ -474,20 +474,17 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
             options["model"] = options["model"] or "minilm"
             find_model(options["model"])
         return options
-    paths = {"train": "train", "dev": "dev", "out": "out"}
-    if kind == "encoder":
-        encoder = FinetuneOptions.from_keywords({**options, **paths, "task": "classification"})
-        named, length = options.get("model"), encoder.data.max_length
-    else:
-        distilled = DistillOptions.from_keywords({**options, **paths})
-        named, length = options.get("student"), distilled.data.max_length
-        if named is None and options.get("keep_layers") is None:
+    needed = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
+    options_class: Any = KINDS[kind]
+    length = options_class.from_keywords({**options, **needed}).data.max_length
+    named = options.get("model") or options.get("student")
+    if source is not None and named is None:
+        if options.get("keep_layers") is None:
             raise ConfigError(
                 'it needs a student: some of the teacher\'s layers (keep_layers = "0,2,4") or '
                 'another model (student = "...").'
             )
-        if named is None and source is not None:
-            named = source.options.get("model") or source.options.get("student")
+        named = source.options.get("model") or source.options.get("student")
 
     # After the options, because importing torch is slow.
     from filbert.checkpoints.opening import find_model, read_checkpoint

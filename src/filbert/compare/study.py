@@ -390,8 +390,8 @@ def results_of(
             if seed["status"] == "finished"
         }
         for entry in entries
+        if entry["status"] == "finished"
     }
-    finished = {name: seeds for name, seeds in finished.items() if seeds}
     if not finished:
         return results
     column = study.options.rows.slice_column
