@@ -57,6 +57,10 @@ _TICK = 0.25
 _PATIENCE = 5.0
 
 Predict = Callable[[Sequence[Row]], Iterable[Prediction]]
+# A model before its costs are measured: the content of run.json, how it predicts rows from their
+# texts, its bytes (of an ensemble, those of all members), and the seconds of its training; None for
+# a model that was not trained.
+Trained = tuple[dict[str, Any], Predict, int, float | None]
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,6 @@ class ContestantRun:
         contestant, kind, options, cleaning: As in `recipe.Contestant`.
         data: Path of "train", "dev" and "test".
         labels, positive: All labels in order, and the positive class of two.
-        out: Run folder.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
         status: running, finished, failed or interrupted.
@@ -216,18 +219,17 @@ def run_contestant(run: ContestantRun) -> None:
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
     if run.kind in TRAINED:
-        trained = _trained(run)
+        facts, predict, num_bytes, seconds = _trained(run)
     else:
-        trained = _derived(run) if run.sources else _fitted(run)
+        facts, predict, num_bytes, seconds = _derived(run) if run.sources else _fitted(run)
     joules = meter.read()
-    facts, test = trained.facts, _rows(run, "test")
     costs = {
         "parameters": facts["model"]["parameters"],
-        "bytes_on_disk": trained.num_bytes,
-        **measure(trained.predict, test),
+        "bytes_on_disk": num_bytes,
+        **measure(predict, _rows(run, "test")),
     }
-    if trained.training_seconds is not None:
-        costs["training_seconds"] = trained.training_seconds
+    if seconds is not None:
+        costs["training_seconds"] = seconds
         # Memory and energy of the processes before this one are not known.
         if not (is_resumed or run.kind == "ensemble"):
             costs |= peak_memory() | ({"training_joules": joules} if joules else {})
@@ -235,24 +237,7 @@ def run_contestant(run: ContestantRun) -> None:
     write_json(run.folder / "run.json", facts | {"costs": costs})
 
 
-@dataclass(frozen=True)
-class TrainedContestant:
-    """A model with predictions, before its costs are measured.
-
-    Attributes:
-        facts: Content of run.json.
-        predict: Predicts rows, from text to prediction.
-        num_bytes: Of the model, or of an ensemble's members.
-        training_seconds: None for a model that was not trained.
-    """
-
-    facts: dict[str, Any]
-    predict: Predict
-    num_bytes: int
-    training_seconds: float | None = None
-
-
-def _trained(run: ContestantRun) -> TrainedContestant:
+def _trained(run: ContestantRun) -> Trained:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.sources:
@@ -269,11 +254,10 @@ def _trained(run: ContestantRun) -> TrainedContestant:
     predictor = Predictor.load(run.folder / "model", device=device)
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
-    size = _size_of(run.folder / "model")
-    return TrainedContestant(facts, predictor.predict_rows, size, seconds)
+    return facts, predictor.predict_rows, _size_of(run.folder / "model"), seconds
 
 
-def _derived(run: ContestantRun) -> TrainedContestant:
+def _derived(run: ContestantRun) -> Trained:
     """Load the model of another run in int8, or several as one; none is trained or written."""
     started, is_ensemble = _now(), run.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
@@ -290,15 +274,14 @@ def _derived(run: ContestantRun) -> TrainedContestant:
     }
     seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
     total = sum(seconds) if is_ensemble else None
-    size = sum(map(_size_of, folders))
-    return TrainedContestant(facts, predictor.predict_rows, size, total)
+    return facts, predictor.predict_rows, sum(map(_size_of, folders)), total
 
 
 def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _fitted(run: ContestantRun) -> TrainedContestant:
+def _fitted(run: ContestantRun) -> Trained:
     """Train a linear model or a network without attention."""
     started, clock = _now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
@@ -335,7 +318,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
             "parameters": fitted.num_parameters,
         },
     }
-    return TrainedContestant(facts, fitted.predict_rows, fitted.num_bytes, seconds)
+    return facts, fitted.predict_rows, fitted.num_bytes, seconds
 
 
 def _task(run: ContestantRun) -> Task:

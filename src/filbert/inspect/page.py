@@ -263,14 +263,10 @@ def plan_storage(views: Sequence[View]) -> tuple[int, bool]:
 
 
 def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
-    """Quantise each layer's weights, compress them (raw deflate) and encode them in base64.
+    """Quantise weights, (L, A, n, n), by layer; compress (raw deflate) and encode them in base64.
 
     The bytes are the low bytes of all heads, each map column by column, followed by the high bytes
-    if there are more than 255 levels.
-
-    Args:
-        maps: float32 (L, A, n, n).
-        levels: Levels from 0 to 1.
+    if there are more than 255 `levels` from 0 to 1.
     """
     texts = []
     for weights in maps:
@@ -284,8 +280,7 @@ def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
 def pack_vectors(queries_keys: np.ndarray) -> tuple[str, tuple[float, float]]:
     """Quantise the queries and keys of one head, (2, n, D), to int8.
 
-    Returns:
-        The bytes, compressed and in base64, and the value of one step of queries and of keys.
+    Also return the value of one step of the queries and of the keys.
     """
     largest = np.maximum(np.abs(queries_keys).max((1, 2)), 1e-9)
     steps = np.rint(queries_keys * (127 / largest)[:, None, None]).astype(np.int8)
