@@ -170,9 +170,8 @@ def write_comparison_report(folder: Path) -> Path:
     study = StudyFiles(Path(folder))
     sections: list[Section | None] = []
     if study.measured:
-        sections = [ranking(study), tests(study), curves(study), costs(study), errors(study)]
-        sections += [slices(study), worst_errors(study)]
-        sections.insert(1, next_steps(study))
+        make = (ranking, next_steps, tests, curves, costs, errors, slices, worst_errors)
+        sections = [one(study) for one in make]
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),

@@ -71,10 +71,9 @@ def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
     of_task = predictions.SECTIONS.get(folder.problem or "", ()) if folder.rows else ()
     of_data = corpora if folder.problem == "pretraining" else lengths
     make: list[Callable[[RunFolder], Section | None]]
-    make = [results, seeds, training, *of_task, of_data]
+    make = [results, next_steps, seeds, training, *of_task, of_data, slices]
     sections = [one(folder) for one in make]
-    sections += [slices(folder), worst_errors(folder, hide_texts=hide_texts)]
-    sections.insert(1, next_steps(folder))
+    sections.append(worst_errors(folder, hide_texts=hide_texts))
     status = run.get("status")
     return write_page(
         folder.path / "report.html",
