@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, cast
@@ -31,8 +31,9 @@ from filbert.model.positions import rotate
 from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import Encoding, Text, Tokenizer, without_halves
 
-# Attention weights of one text over all layers and heads: at most 2 GiB in float32.
-MOST_WEIGHTS = 2**29
+# Attention weights of one text over all layers and heads: at most 2 GiB in float32. Those that are
+# computed at once for short texts: 128 MiB.
+MOST_WEIGHTS, BATCH_WEIGHTS = 2**29, 2**25
 
 
 def attention_maps(
@@ -149,15 +150,41 @@ def pruned_heads(config: EncoderConfig) -> np.ndarray:
     return np.arange(config.attention.heads) >= left[:, None]
 
 
-def check_size(config: EncoderConfig, length: int) -> None:
-    """Raise a ConfigError if the maps of all heads hold more than MOST_WEIGHTS numbers."""
-    heads = config.num_hidden_layers * config.attention.heads
-    if heads * length**2 > MOST_WEIGHTS:
+def attention_of_texts(
+    predictor: Predictor, encodings: Sequence[Encoding]
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield the number of each text, by length, with its maps, and its queries and keys.
+
+    They are those of `attention_and_vectors`. More than MOST_WEIGHTS numbers are a ConfigError.
+    """
+    model = predictor.model
+    assert isinstance(model, Model)
+    heads = model.config.num_hidden_layers * model.config.attention.heads
+    longest = max(len(encoding.input_ids) for encoding in encodings)
+    if heads * longest**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)
         raise ConfigError(
-            f"The attention of {heads} heads over {length:,} tokens takes "
-            f"{4 * heads * length**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
+            f"The attention of {heads} heads over {longest:,} tokens takes "
+            f"{4 * heads * longest**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
         )
+    examples = [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+    ]
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        maps, vectors = attention_and_vectors(model, batch)
+        return (*maps, *vectors)
+
+    outputs = forward(
+        model,
+        examples,
+        read,
+        max_tokens=BATCH_WEIGHTS // (heads * longest),
+        precision=predictor.precision,
+        one_at_a_time=True,
+    )
+    for indices, found in outputs:
+        yield from zip(indices, found[: len(indices)], found[len(indices) :], strict=True)
 
 
 # One text
@@ -223,16 +250,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             f"The text has {encoding.num_tokens} tokens, {name} reads {limit}. Shorten it, or cut "
             f"it with --max-length {limit}."
         )
-    check_size(model.config, len(encoding.input_ids))
-
-    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        maps, vectors = attention_and_vectors(model, batch)
-        return maps[0], vectors[0]
-
-    example = Example(0, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
-    ((_, (maps, vectors)),) = forward(
-        model, [example], read, max_tokens=limit, precision=predictor.precision, one_at_a_time=True
-    )
+    ((_, maps, vectors),) = attention_of_texts(predictor, [encoding])
     words = words_of(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(
