@@ -59,15 +59,12 @@ def run_study(
     only: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Run the missing runs of a study, then write the results of all that are finished.
+    """Run the missing runs of a study, then write and return the results of all finished ones.
 
     Args:
         out: Its folder; finished runs of the same rows and options are not run again.
         only: Contestants to run now; the others are included in the results if they are finished.
         overwrite: Replace finished runs of other rows or options.
-
-    Returns:
-        The content of results.json.
 
     Raises:
         InputError, ConfigError: Data or recipe is wrong; nothing was trained.

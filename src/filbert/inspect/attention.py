@@ -224,9 +224,7 @@ class View:
 def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | None = None) -> View:
     """Run one text or pair through a model and collect its attention.
 
-    Args:
-        item: A text or a pair of texts.
-        max_length: Truncate to this many tokens. If None, a text that is too long is refused.
+    It is cut to `max_length` tokens. If that is None, a text that is too long is refused.
 
     Raises:
         ConfigError: The model has no attention, `max_length` is out of range, or the maps are too

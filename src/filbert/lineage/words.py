@@ -40,8 +40,7 @@ def split_words(text: str) -> list[str]:
 def frequent_words(texts: Sequence[str], *, most: int, min_count: int) -> list[str]:
     """Return the most frequent words in lower case, padding and the unknown word first.
 
-    Raises:
-        ConfigError: No word is frequent enough.
+    If no word is frequent enough, it is a ConfigError.
     """
     counts = Counter(word for text in texts for word in split_words(text.lower()))
     frequent = [word for word, count in counts.items() if count >= min_count]
@@ -62,8 +61,7 @@ def word_vectors(
 ) -> WordVectors:
     """Return the vectors of `wanted` words in a file, or of all words of texts by word2vec.
 
-    Raises:
-        ConfigError: The file has none of the training words, or word2vec is not installed.
+    A file with none of the training `words` is a ConfigError, and so is word2vec without gensim.
     """
     if source == "word2vec":
         return word2vec(texts, dim=dim, seed=seed)
@@ -214,10 +212,9 @@ def word_means(
         vectors: A GloVe or word2vec text file, or "word2vec" for vectors of the training texts.
         model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
             embedding table.
-        seed: Of word2vec.
 
     Raises:
-        ConfigError: The file has none of the words of the training texts, or gensim is missing.
+        ConfigError: As `word_vectors`.
         InputError, FormatError: The file or the model is damaged.
     """
     words = sorted({word for text in train for word in words_of(text)})
