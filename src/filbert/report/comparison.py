@@ -295,25 +295,21 @@ def tests(study: StudyFiles) -> Section | None:
 def curves(study: StudyFiles) -> Section:
     """Return ROC and precision-recall curves of two labels, and the calibration."""
     charts, at, of_label = {}, study.positive, "the predicted label"
-    calibrated = []
+    lines = []
     for name, scores in study.scores.items():
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
         if at is not None:
             is_true, confidence = scores.gold == at, scores.probabilities[:, at]
-        calibrated.append((name, study.colors[name], is_true, confidence))
+        lines.append(Ranking(name, is_true, confidence, study.colors[name]))
     if at is not None:
         of_label = f"label {study.labels[at]}"
-        lines = [
-            Ranking(name, is_true, confidence, color)
-            for name, color, is_true, confidence in calibrated
-        ]
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
             charts[kind] = (plots.ranking_plot(ordered, kind), caption)
     charts["calibration"] = (
         plots.reliability_plot(
-            calibrated, xlabel=f"probability of {of_label}", ylabel="observed frequency"
+            lines, xlabel=f"probability of {of_label}", ylabel="observed frequency"
         ),
         f"Calibration: observed frequency of {of_label} over its predicted probability, in bins of "
         "equally many rows. Dashed: calibrated; below it the probabilities are too high.",

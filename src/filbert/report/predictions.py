@@ -176,8 +176,8 @@ def calibrated(folder: RunFolder) -> Section | None:
         "many rows; vertical bars: 95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
         f"{numbers.metric(error)} (15 bins)."
     )
-    models = [("observed", 0, is_true, scores)]
-    plot = plots.reliability_plot(models, xlabel="score", ylabel=meaning)
+    observed = Ranking("observed", is_true, scores)
+    plot = plots.reliability_plot([observed], xlabel="score", ylabel=meaning)
     charts = {"reliability": (plot, caption)}
     return section("Calibration", num_rows(folder), gallery(folder.path, charts))
 
