@@ -72,11 +72,6 @@ class ExplainedScore:
         """Names of the texts."""
         return ("text", "second text")[: len(self.texts)]
 
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens, n."""
-        return len(self.encoding.input_ids)
-
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -409,7 +404,7 @@ def attribute(
     count = (steps or STEPS) if method == "integrated-gradients" else None
     if method == "leave-one-out":
         shares = _leave_one_out(model, target, start_nE, end_nE, value)
-        pieces = np.zeros(target.num_tokens)
+        pieces = np.zeros(target.encoding.num_tokens)
         for word, share in zip(target.words, shares.tolist(), strict=True):
             pieces[list(word.rows)] = share / len(word.rows)
     else:
@@ -463,7 +458,7 @@ def _leave_one_out(
 ) -> np.ndarray:
     """Compute the decrease of the number when one word is replaced, float64 (W,)."""
     shares = []
-    size = max(1, _TOKENS_WITHOUT // target.num_tokens)
+    size = max(1, _TOKENS_WITHOUT // target.encoding.num_tokens)
     for begin in range(0, len(target.words), size):
         words = target.words[begin : begin + size]
         vectors_SnE = end_nE.repeat(len(words), 1, 1)
@@ -492,7 +487,7 @@ def _integrate(
         nodes, weights = (nodes + 1) / 2, weights / 2
     path_nE = end_nE - start_nE
     total_nE = torch.zeros_like(path_nE, dtype=torch.float64)
-    size = max(1, _TOKENS_WITH_GRADIENT // target.num_tokens)
+    size = max(1, _TOKENS_WITH_GRADIENT // target.encoding.num_tokens)
     for begin in range(0, len(nodes), size):
         part = torch.from_numpy(nodes[begin : begin + size]).to(path_nE)
         weight = torch.from_numpy(weights[begin : begin + size]).to(total_nE)
