@@ -92,9 +92,9 @@ class ContestantRun:
     error: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> ContestantRun | None:
-        """Return the run in a job file; None without the file."""
-        return cls._of(read_json(path)) if path.is_file() else None
+    def read(cls, path: Path) -> ContestantRun:
+        """Return the run in a job file."""
+        return cls._of(read_json(path))
 
     @classmethod
     def _of(cls, values: Mapping[str, Any]) -> ContestantRun:
@@ -119,7 +119,7 @@ class ContestantRun:
     @property
     def recorded(self) -> ContestantRun | None:
         """The run that began last in this folder, with its status; None if there was none."""
-        return ContestantRun.read(self.job_path)
+        return ContestantRun.read(self.job_path) if self.job_path.is_file() else None
 
     @property
     def is_finished(self) -> bool:
@@ -189,7 +189,6 @@ def main(job: Path) -> None:
     """Run a contestant in the child and write the outcome to its job file."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     run = ContestantRun.read(job)
-    assert run is not None
     try:
         run_contestant(run)
         run.write("finished")

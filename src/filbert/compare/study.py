@@ -226,15 +226,14 @@ def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
 
     Dev against test counts too, because thresholds and steps are chosen on dev.
     """
-    facts: dict[str, int] = {}
     counts = [len(part) for part in splits.values()]
     rows = [row for part in splits.values() for row in part]
     split_of = np.repeat(list(splits), counts)
     near = near_duplicates([joined(row) for row in rows], parts=counts)
-    for name, earlier in _LATER_AND_EARLIER:
-        leaked, _ = between(near, split_of == earlier, split_of == name)
-        facts[f"{name}_like_{earlier}"] = len(leaked)
-    return facts
+    return {
+        f"{name}_like_{earlier}": len(between(near, split_of == earlier, split_of == name)[0])
+        for name, earlier in _LATER_AND_EARLIER
+    }
 
 
 # Runs and their fingerprints

@@ -114,11 +114,10 @@ def _rows(
 ) -> tuple[Tensor, list[bool]]:
     """Return rows of tokens, SEP and CLS, int64 (N, T), and which of their places are special."""
     lines = [line for document in documents for line in document]
-    ends = [tokenizer.sep_id, tokenizer.cls_id]
     ids = [number for e in tokenizer.encode(lines) for number in e.input_ids.tolist()[:-2]]
     count = len(ids) // (length - 2)
     body = torch.tensor(ids[: count * (length - 2)], dtype=torch.int64).view(count, length - 2)
-    marks = torch.tensor([ends], dtype=torch.int64).expand(count, 2)
+    marks = torch.tensor([[tokenizer.sep_id, tokenizer.cls_id]]).expand(count, 2)
     return torch.cat((body, marks), 1), [False] * (length - 2) + [True, True]
 
 

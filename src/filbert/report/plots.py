@@ -312,7 +312,7 @@ def values_of(lines: Lines, key: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A line of a plot: bool (N,) and float (N,); of a ROC or precision-recall plot both classes."""
+    """A line of a plot: bool (N,), of both classes for ROC or precision-recall, and float (N,)."""
 
     name: str
     is_positive: np.ndarray

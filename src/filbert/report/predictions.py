@@ -72,19 +72,15 @@ def ranking(folder: RunFolder) -> Section | None:
 def rankings(folder: RunFolder) -> list[Ranking]:
     """Return the curves that can be drawn: model and baselines, or the most frequent labels."""
     if folder.problem == "multilabel":
-        curves = [
-            Ranking(label, gold_is(label, folder.rows), scores_of(label, folder.rows))
-            for label in folder.labels
-        ]
-        curves.sort(key=lambda one: -int(one.is_positive.sum()))
+        lines = [(label, label, folder.rows) for label in folder.labels]
     else:
-        label = folder.positive or ""
-        contenders = {model_name(folder.run): folder.rows, **folder.baseline_predictions}
-        curves = [
-            Ranking(name, gold_is(label, rows), scores_of(label, rows))
-            for name, rows in contenders.items()
-            if rows
-        ]
+        models = {model_name(folder.run): folder.rows, **folder.baseline_predictions}
+        lines = [(name, folder.positive or "", rows) for name, rows in models.items() if rows]
+    curves = [
+        Ranking(name, gold_is(label, rows), scores_of(label, rows)) for name, label, rows in lines
+    ]
+    if folder.problem == "multilabel":
+        curves.sort(key=lambda one: -int(one.is_positive.sum()))
     drawable = [one for one in curves if 0 < one.is_positive.sum() < len(one.is_positive)]
     if folder.problem == "binary" and len(drawable) < len(curves):
         return []
