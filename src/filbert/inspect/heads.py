@@ -35,7 +35,6 @@ class HeadSummary:
 
     Attributes:
         values: float64 (L, A) for each name in STATISTICS; NaN for pruned heads.
-        num_texts: Texts that were read.
     """
 
     values: dict[str, np.ndarray]

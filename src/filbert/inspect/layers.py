@@ -75,10 +75,9 @@ def probe_layers(
     dev_rows = list(read_task_rows(fitted, dev, columns))
     gold = [fitted.gold(row) for row in dev_rows]
     metrics = []
+    limit = predictor.max_length
     data = [
-        fitted.examples(
-            rows, predictor.tokenizer, max_length=predictor.max_length, with_targets=True
-        )
+        fitted.examples(rows, predictor.tokenizer, max_length=limit, with_targets=True)
         for rows in (train_rows, dev_rows)
     ]
     features = [_features(predictor, examples) for examples in data]
