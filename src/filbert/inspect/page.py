@@ -123,7 +123,7 @@ def inspect(
     max_length: int | None = None,
     device: str | None = None,
 ) -> Inspection:
-    """Show the attention of a model over a text.
+    """Show the attention of a model over a text; Jupyter displays it, and `save` writes the page.
 
     Args:
         model: A name as for `filbert.load`, a loaded model, or a list of them.
@@ -133,9 +133,6 @@ def inspect(
         head: Head that the page opens, from 0. If both are None, see `most_focused_head`.
         max_length: Truncate texts to this many tokens. If None, long texts are refused.
         device: "cpu", "cuda" ...; the first GPU if there is one. Loaded models keep theirs.
-
-    Returns:
-        An object that Jupyter displays; `save` writes the page.
 
     Raises:
         ConfigError: The model has no attention or no such layer or head, or there are too many
