@@ -129,13 +129,12 @@ def fit_network(
 ) -> tuple[NetworkClassifier, float]:
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
+    The seconds that are returned are those of the training without the evaluations on dev.
+
     Args:
         kind, options: Of `recipe.NETWORKS` and `recipe.NetworkOptions`.
         train: Cleaned texts and their labelled rows.
         started: Value of time.perf_counter() before training was prepared; by default now.
-
-    Returns:
-        The classifier, and the seconds of its training without the evaluations on dev.
     """
     started = time.perf_counter() if started is None else started
     texts, rows = train

@@ -59,7 +59,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
         ConfigError: it is not TOML; the place is named.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
     except OSError as error:
         raise InputError(
             f"{path}: the recipe cannot be read: {error.strerror}. Check the path."

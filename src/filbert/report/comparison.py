@@ -7,7 +7,7 @@ N rows, C labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -168,10 +168,10 @@ def write_comparison_report(folder: Path) -> Path:
     a damaged file is a FormatError.
     """
     study = StudyFiles(Path(folder))
-    sections: list[Section | None] = []
+    make: list[Callable[[StudyFiles], Section | None]] = []
     if study.measured:
-        make = (ranking, next_steps, tests, curves, costs, errors, slices, worst_errors)
-        sections = [one(study) for one in make]
+        make = [ranking, next_steps, tests, curves, costs, errors, slices, worst_errors]
+    make += [data, failures, provenance]
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
@@ -179,7 +179,7 @@ def write_comparison_report(folder: Path) -> Path:
         headline=headline(study),
         notes=study.results.get("notes") or [],
         facts=headline_facts(study),
-        sections=[*sections, data(study), failures(study), provenance(study)],
+        sections=[one(study) for one in make],
     )
 
 
