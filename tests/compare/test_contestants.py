@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from filbert.compare import contestants
-from filbert.compare.classifiers import word_means
 from filbert.compare.contestants import ContestantRun, EnergyMeter, measure, run_contestant
 from filbert.compare.recipe import NetworkOptions
 from filbert.data.records import Row
 from filbert.errors import ConfigError
+from filbert.lineage.words import word_means
 from filbert.train.options import flat
 
 SMALL = flat(NetworkOptions(dim=8, hidden=6, min_count=1, lr=0.02, batch_size=16))

@@ -8,7 +8,7 @@ import torch
 
 from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
-from filbert.inspect import heads
+from filbert.inspect import attention, heads
 from filbert.inspect.heads import STATISTICS, summarise_heads
 
 
@@ -22,7 +22,7 @@ def test_statistics_of_known_maps_are_those_computed_by_hand(predictor, monkeypa
     maps = torch.tensor(
         [[1.0, 0, 0, 0], [0.5, 0.25, 0.25, 0], [0, 0.5, 0, 0.5], [0, 0, 0, 1.0]]
     ).expand(2, 4, 4, 4)
-    monkeypatch.setattr(heads, "attention_maps", lambda model, batch: [maps])
+    monkeypatch.setattr(heads, "attention_of_texts", lambda *_: [(0, maps, None)])
     summary = summarise_heads(predictor, ["he was"])
     # Rows 1 and 2 count; special tokens do not.
     wanted = {
@@ -43,7 +43,7 @@ def test_statistics_of_known_maps_are_those_computed_by_hand(predictor, monkeypa
 def test_texts_in_groups_give_the_same_statistics(predictor, monkeypatch):
     texts = ["the film was good", "he was", ("a play", "not very bad")]
     whole = summarise_heads(predictor, texts)
-    monkeypatch.setattr(heads, "MOST_WEIGHTS", 1)
+    monkeypatch.setattr(attention, "BATCH_WEIGHTS", 128)
     alone = summarise_heads(predictor, texts)
     for name, values in whole.values.items():
         # Sequences of one batch share a product, so the last bits of float32 differ.

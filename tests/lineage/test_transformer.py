@@ -16,9 +16,8 @@ from filbert.batch import pack
 from filbert.cli.main import run
 from filbert.errors import FilbertError, FormatError
 from filbert.inspect.page import Inspection
-from filbert.lineage.beam_search import beam_search
 from filbert.lineage.three_attentions import inspect
-from filbert.lineage.transformer import Transformer, load, sinusoids
+from filbert.lineage.transformer import Transformer, beam_search, load, sinusoids
 from filbert.lineage.translation import (
     batches,
     learning_rate,

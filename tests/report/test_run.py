@@ -9,7 +9,7 @@ import pytest
 
 from filbert.errors import FormatError, InputError
 from filbert.files import sha256_of
-from filbert.report.folder import read_run_folder
+from filbert.report.folder import RunFolder
 from filbert.report.predictions import confusion, per_label
 from filbert.report.run import headline, write_run_report
 from filbert.report.worst_errors import surprise
@@ -138,7 +138,7 @@ def test_a_split_of_one_class_gets_a_report_without_curves(
 
 def test_worst_errors_are_listed_by_row_and_line_with_the_surest_mistake_first(make_run, undrawn):
     folder, _ = make_run("multiclass")
-    rows = read_run_folder(folder).rows
+    rows = RunFolder(folder).rows
     wrong = [row for row in rows if row["label"] != row["gold"]]
     worst = min(wrong, key=lambda row: row["scores"][row["gold"]])
     html = write_run_report(folder).read_text(encoding="utf-8")
@@ -152,7 +152,7 @@ def test_worst_errors_are_listed_by_row_and_line_with_the_surest_mistake_first(m
 
 def test_columns_of_few_values_are_slices_and_others_are_not(make_run, change_run, read_page):
     folder, run = make_run("multiclass")
-    rows, path = read_run_folder(folder).rows, folder / "test.csv"
+    rows, path = RunFolder(folder).rows, folder / "test.csv"
     lines = ["text,label,shop,rare,id,a,b,c"]
     for at, row in enumerate(rows):
         shop_rare_id = f"{'web' * bool(at % 4)},{at < 9},{at}"
@@ -182,7 +182,7 @@ def test_the_surprise_of_a_row_is_worked_out_by_hand():
 
 def test_confusion_counts_gold_down_and_predicted_across(make_run):
     folder, _ = make_run()
-    run = read_run_folder(folder)
+    run = RunFolder(folder)
     counts = confusion(run, ["ok", "toxic"])
     missed = sum(row["gold"] == "toxic" and row["label"] == "ok" for row in run.rows)
     assert counts[1, 0] == missed and counts.sum() == len(run.rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from filbert.report import plots
-from filbert.report.folder import RunFolder, read_run_folder
+from filbert.report.folder import RunFolder
 from filbert.report.predictions import (
     confusion_by_word,
     kinds_of_errors,
@@ -126,10 +126,11 @@ def test_less_is_better_for_errors(runs):
 
 
 def test_kinds_of_entity_errors_are_counted_by_hand(tmp_path):
-    folder = RunFolder(tmp_path, {"problem": "tagging", "metrics": {"dev": {}}}, [], [], {}, {})
+    (tmp_path / "run.json").write_text('{"problem": "tagging"}')
+    folder = RunFolder(tmp_path)
     gold = ["B-a", "I-a", "O", "B-a", "O", "B-b", "I-b", "O", "B-a", "I-a", "O", "B-a"]
     tags = ["B-a", "I-a", "O", "B-b", "O", "B-b", "O", "O", "B-b", "O", "B-c", "O"]
-    folder.predictions["dev"] = [{"gold": gold, "tags": tags}]
+    folder.rows = [{"gold": gold, "tags": tags}]
     counts = dict(kinds_of_errors(folder))
     expected = {"right": 1, "type": 1, "borders": 1, "both": 1, "missed": 1, "invented": 1}
     assert counts == expected
@@ -140,7 +141,7 @@ def test_kinds_of_entity_errors_are_counted_by_hand(tmp_path):
 
 
 def test_questions_are_scored_as_the_metrics_do(runs):
-    folder = read_run_folder(runs["span_qa"][0])
+    folder = RunFolder(runs["span_qa"][0])
     exact, f1 = question_scores(folder.rows).mean(0) * 100
     metrics = folder.run["metrics"]["dev"]
     # 1e-9: other order of the same sums.
@@ -148,7 +149,7 @@ def test_questions_are_scored_as_the_metrics_do(runs):
 
 
 def test_places_count_the_right_down_and_the_chosen_across(runs):
-    folder = read_run_folder(runs["multiple_choice"][0])
+    folder = RunFolder(runs["multiple_choice"][0])
     counts = positions(folder)
     assert counts.shape == (4, 4) and counts.sum() == len(folder.rows)
     assert counts.trace() / counts.sum() == folder.run["metrics"]["dev"]["accuracy"]
@@ -157,7 +158,8 @@ def test_places_count_the_right_down_and_the_chosen_across(runs):
 
 def test_the_page_says_what_became_of_long_texts(tmp_path):
     run = {"problem": "tagging", "options": {"on_overflow": "truncate"}}
-    sentence = overflow(RunFolder(tmp_path, run, [], [], {}, {}), 64)
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    sentence = overflow(RunFolder(tmp_path), 64)
     assert sentence == "Texts beyond 64 tokens were read whole, in overlapping windows."
 
 
@@ -172,4 +174,4 @@ def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_pat
     assert "seed 2, kept" in page
     assert "Spearman is 0.777 ± 0.061" in page
     assert "The gradient is not finite zebra&lt;script&gt;" in page and "<script>alert" not in page
-    assert title_of(read_run_folder(folder)) == "five"
+    assert title_of(RunFolder(folder)) == "five"

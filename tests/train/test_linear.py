@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from filbert.compare.classifiers import WordMeans
 from filbert.errors import ConfigError
+from filbert.lineage.words import WordMeans
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
 from filbert.train.linear import WordCounts, fit_linear, joined

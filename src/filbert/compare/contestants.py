@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.classifiers import word_means
-from filbert.compare.recipe import NETWORKS
+from filbert.compare.recipe import NETWORKS, TRAINED
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import FilbertError
 from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
 from filbert.lineage.classifier import fit_network
+from filbert.lineage.words import word_means
 from filbert.model.cpu import float32_by_onednn
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
@@ -49,8 +49,6 @@ from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
-# The splits whose predictions every run writes.
-PREDICTED_SPLITS = ("dev", "test")
 # Rows of a timed pass, number of passes, and single texts that are timed one by one. No new pass
 # begins after MOST_SECONDS, no new text after a third of them.
 TIMED_ROWS, WARM_UP_ROWS, PASSES, LATENCY_ROWS, MOST_SECONDS = 1_024, 64, 5, 200, 30.0
@@ -59,6 +57,10 @@ _TICK = 0.25
 _PATIENCE = 5.0
 
 Predict = Callable[[Sequence[Row]], Iterable[Prediction]]
+# A model before its costs are measured: the content of run.json, how it predicts rows from their
+# texts, its bytes (of an ensemble, those of all members), and the seconds of its training; None for
+# a model that was not trained.
+Trained = tuple[dict[str, Any], Predict, int, float | None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,6 @@ class ContestantRun:
         contestant, kind, options, cleaning: As in `recipe.Contestant`.
         data: Path of "train", "dev" and "test".
         labels, positive: All labels in order, and the positive class of two.
-        out: Run folder.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
         status: running, finished, failed or interrupted.
@@ -91,9 +92,9 @@ class ContestantRun:
     error: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> ContestantRun | None:
-        """Return the run in a job file; None without the file."""
-        return cls._of(read_json(path)) if path.is_file() else None
+    def read(cls, path: Path) -> ContestantRun:
+        """Return the run in a job file."""
+        return cls._of(read_json(path))
 
     @classmethod
     def _of(cls, values: Mapping[str, Any]) -> ContestantRun:
@@ -118,7 +119,7 @@ class ContestantRun:
     @property
     def recorded(self) -> ContestantRun | None:
         """The run that began last in this folder, with its status; None if there was none."""
-        return ContestantRun.read(self.job_path)
+        return ContestantRun.read(self.job_path) if self.job_path.is_file() else None
 
     @property
     def is_finished(self) -> bool:
@@ -188,7 +189,6 @@ def main(job: Path) -> None:
     """Run a contestant in the child and write the outcome to its job file."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     run = ContestantRun.read(job)
-    assert run is not None
     try:
         run_contestant(run)
         run.write("finished")
@@ -214,21 +214,21 @@ def _end_with_parent() -> None:
 def run_contestant(run: ContestantRun) -> None:
     """Train, predict and measure the costs; run.json is complete at the end.
 
-    Raises:
-        FilbertError: A step failed.
-        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
+    After Ctrl-C or SIGTERM it raises Interrupted, and the state that `finetune` saved remains.
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
-    trained = _STEPS[run.kind](run)
+    if run.kind in TRAINED:
+        facts, predict, num_bytes, seconds = _trained(run)
+    else:
+        facts, predict, num_bytes, seconds = _derived(run) if run.sources else _fitted(run)
     joules = meter.read()
-    facts, test = trained.facts, _rows(run, "test")
     costs = {
         "parameters": facts["model"]["parameters"],
-        "bytes_on_disk": trained.num_bytes,
-        **measure(trained.predict, test),
+        "bytes_on_disk": num_bytes,
+        **measure(predict, _rows(run, "test")),
     }
-    if trained.training_seconds is not None:
-        costs["training_seconds"] = trained.training_seconds
+    if seconds is not None:
+        costs["training_seconds"] = seconds
         # Memory and energy of the processes before this one are not known.
         if not (is_resumed or run.kind == "ensemble"):
             costs |= peak_memory() | ({"training_joules": joules} if joules else {})
@@ -236,24 +236,7 @@ def run_contestant(run: ContestantRun) -> None:
     write_json(run.folder / "run.json", facts | {"costs": costs})
 
 
-@dataclass(frozen=True)
-class TrainedContestant:
-    """A model with predictions, before its costs are measured.
-
-    Attributes:
-        facts: Content of run.json.
-        predict: Predicts rows, from text to prediction.
-        num_bytes: Of the model, or of an ensemble's members.
-        training_seconds: None for a model that was not trained.
-    """
-
-    facts: dict[str, Any]
-    predict: Predict
-    num_bytes: int
-    training_seconds: float | None = None
-
-
-def _trained(run: ContestantRun) -> TrainedContestant:
+def _trained(run: ContestantRun) -> Trained:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.sources:
@@ -270,11 +253,10 @@ def _trained(run: ContestantRun) -> TrainedContestant:
     predictor = Predictor.load(run.folder / "model", device=device)
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
-    size = _size_of(run.folder / "model")
-    return TrainedContestant(facts, predictor.predict_rows, size, seconds)
+    return facts, predictor.predict_rows, _size_of(run.folder / "model"), seconds
 
 
-def _derived(run: ContestantRun) -> TrainedContestant:
+def _derived(run: ContestantRun) -> Trained:
     """Load the model of another run in int8, or several as one; none is trained or written."""
     started, is_ensemble = _now(), run.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
@@ -291,15 +273,14 @@ def _derived(run: ContestantRun) -> TrainedContestant:
     }
     seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
     total = sum(seconds) if is_ensemble else None
-    size = sum(map(_size_of, folders))
-    return TrainedContestant(facts, predictor.predict_rows, size, total)
+    return facts, predictor.predict_rows, sum(map(_size_of, folders)), total
 
 
 def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _fitted(run: ContestantRun) -> TrainedContestant:
+def _fitted(run: ContestantRun) -> Trained:
     """Train a linear model or a network without attention."""
     started, clock = _now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
@@ -336,18 +317,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
             "parameters": fitted.num_parameters,
         },
     }
-    return TrainedContestant(facts, fitted.predict_rows, fitted.num_bytes, seconds)
-
-
-_STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
-    "encoder": _trained,
-    "distilled": _trained,
-    "quantised": _derived,
-    "ensemble": _derived,
-    "tfidf": _fitted,
-    "static": _fitted,
-    **dict.fromkeys(NETWORKS, _fitted),
-}
+    return facts, fitted.predict_rows, fitted.num_bytes, seconds
 
 
 def _task(run: ContestantRun) -> Task:
@@ -366,7 +336,7 @@ def _now() -> str:
 def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
     """Write the predictions and return run.json for a model that `finetune` has not trained."""
     described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
-    for split in PREDICTED_SPLITS:
+    for split in ("dev", "test"):
         rows = _rows(run, split)
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
@@ -407,8 +377,7 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
 def measure(predict: Predict, rows: Sequence[Row]) -> dict[str, float]:
     """Measure a model from text to prediction on evenly spread rows, after a warm-up.
 
-    Returns:
-        rows_per_second, the median of the passes, and latency_seconds, the median of single texts.
+    rows_per_second is the median of the passes, latency_seconds the median of single texts.
     """
     timed = _spread(rows, TIMED_ROWS)
     alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
@@ -428,11 +397,11 @@ class EnergyMeter(threading.Thread):
     Linux counts it on most x86 machines, often for the superuser only. Tested with such files.
     """
 
-    def __init__(self, place: str = "/sys/class/powercap", *, interval: float = 60.0) -> None:
+    def __init__(self, place: str = "/sys/class/powercap") -> None:
         super().__init__(daemon=True)
         # One for each socket; those of its parts have a second colon.
         self._sockets = sorted(Path(place).glob("intel-rapl:?"))
-        self._interval, self._joules, self._last = interval, 0.0, dict[Path, int]()
+        self._joules, self._last = 0.0, dict[Path, int]()
         self.read()
         if self._last:
             self.start()
@@ -440,7 +409,7 @@ class EnergyMeter(threading.Thread):
     def run(self) -> None:
         """Read often enough to see each time when a counter begins again."""
         while True:
-            time.sleep(self._interval)
+            time.sleep(60)
             self.read()
 
     def read(self) -> float:

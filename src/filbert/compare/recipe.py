@@ -75,11 +75,7 @@ class RowOptions:
 
     @property
     def files(self) -> dict[str, str]:
-        """Paths by "data", or by "train", "test" and perhaps "dev".
-
-        Raises:
-            ConfigError: Files are missing, or too many.
-        """
+        """Paths by "data", or by "train", "test" and perhaps "dev"; others are a ConfigError."""
         named = {key: getattr(self, key) for key in ("data", "train", "dev", "test")}
         given = {key: path for key, path in named.items() if path is not None}
         if ("data" in given) == ("train" in given) or ("data" in given and len(given) > 1):
@@ -158,11 +154,7 @@ class StudyOptions:
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
-        """Return the options for flat names; see `from_flat`.
-
-        Raises:
-            ConfigError: A name is unknown, or a value is wrong.
-        """
+        """Return the options for flat names; see `from_flat`."""
         options = from_flat(cls, {k: v for k, v in given.items() if k != "split"})
         return changed(options, split=_shares(given.get("split")))
 
@@ -343,8 +335,8 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
     tables = recipe.get("contestants")
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
-    # Refuses options of the rows that contradict each other.
-    _ = options.rows.reading(0).data.columns.merge
+    # Both refuse options of the rows that contradict each other.
+    options.rows.reading(0).data.columns.declared_labels(None, multilabel=False)
     contestants: list[Contestant] = []
     for title, table in tables.items():
         try:
@@ -415,11 +407,7 @@ def _cleaning(given: Any) -> str | None:
 
 
 def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant]) -> Contestant:
-    """Find the contestant that another one is made from.
-
-    Raises:
-        ConfigError: No contestant above it has that name and a kind that can be a source.
-    """
+    """Return the contestant above this one that it is made from, or raise a ConfigError."""
     key = SOURCE_KEYS[kind]
     fits = {one.name: one for one in earlier if one.kind in TRAINED}
     if own.get(key) not in fits:
@@ -486,20 +474,17 @@ def _checked(kind: str, options: dict[str, Any], source: Contestant | None) -> d
             options["model"] = options["model"] or "minilm"
             find_model(options["model"])
         return options
-    paths = {"train": "train", "dev": "dev", "out": "out"}
-    if kind == "encoder":
-        encoder = FinetuneOptions.from_keywords({**options, **paths, "task": "classification"})
-        named, length = options.get("model"), encoder.data.max_length
-    else:
-        distilled = DistillOptions.from_keywords({**options, **paths})
-        named, length = options.get("student"), distilled.data.max_length
-        if named is None and options.get("keep_layers") is None:
+    needed = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
+    options_class: Any = KINDS[kind]
+    length = options_class.from_keywords({**options, **needed}).data.max_length
+    named = options.get("model") or options.get("student")
+    if source is not None and named is None:
+        if options.get("keep_layers") is None:
             raise ConfigError(
                 'it needs a student: some of the teacher\'s layers (keep_layers = "0,2,4") or '
                 'another model (student = "...").'
             )
-        if named is None and source is not None:
-            named = source.options.get("model") or source.options.get("student")
+        named = source.options.get("model") or source.options.get("student")
 
     # After the options, because importing torch is slow.
     from filbert.checkpoints.opening import find_model, read_checkpoint

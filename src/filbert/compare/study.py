@@ -51,8 +51,6 @@ _MUST_AGREE = {
     "precision": "number formats",
 }
 
-State = dict[str, Any]
-
 
 def run_study(
     study: Study,
@@ -61,15 +59,12 @@ def run_study(
     only: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Run the missing runs of a study, then write the results of all that are finished.
+    """Run the missing runs of a study, then write and return the results of all finished ones.
 
     Args:
         out: Its folder; finished runs of the same rows and options are not run again.
         only: Contestants to run now; the others are included in the results if they are finished.
         overwrite: Replace finished runs of other rows or options.
-
-    Returns:
-        The content of results.json.
 
     Raises:
         InputError, ConfigError: Data or recipe is wrong; nothing was trained.
@@ -82,7 +77,7 @@ def run_study(
         raise ConfigError(f"{folder} is not empty and holds no study; name another with --out.")
     # A child inherits the lock, so no second comparison starts while it runs without its parent.
     with locked(folder) as lock:
-        state: State = read_json(path) if path.exists() else {}
+        state = read_json(path) if path.exists() else {}
         if "precision" not in state:
             # "auto" depends on a measurement, so it is chosen once for a study.
             device = choose_device(study.options.common.device)
@@ -90,7 +85,7 @@ def run_study(
         is_new = _prepare(study, folder, state)
         runs = runs_of(study, folder, state["data"], state["precision"])
         wanted = [run for run in runs if run.contestant in names]
-        _remove_changed(wanted, folder, overwrite=overwrite)
+        _check_changed(wanted, folder, overwrite=overwrite)
         if is_new:
             shutil.rmtree(folder / "data", ignore_errors=True)
             (folder / ".data").rename(folder / "data")
@@ -110,11 +105,7 @@ def run_study(
 
 
 def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int) -> None:
-    """Run one run in a child process and record its outcome in its job file.
-
-    Raises:
-        Interrupted: A signal was received.
-    """
+    """Run one run in a child process and record its outcome; Interrupted after a signal."""
     say(title)
     clock = time.perf_counter()
     last = run.recorded
@@ -147,7 +138,7 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
 # Rows
 
 
-def _prepare(study: Study, folder: Path, state: State) -> bool:
+def _prepare(study: Study, folder: Path, state: dict[str, Any]) -> bool:
     """Add the facts of the rows to `state`; return whether they were prepared now, in .data."""
     rows = study.options.rows
     key = asdict(rows) | {"seed": study.options.seed or 0}
@@ -235,15 +226,14 @@ def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
 
     Dev against test counts too, because thresholds and steps are chosen on dev.
     """
-    facts: dict[str, int] = {}
     counts = [len(part) for part in splits.values()]
     rows = [row for part in splits.values() for row in part]
     split_of = np.repeat(list(splits), counts)
     near = near_duplicates([joined(row) for row in rows], parts=counts)
-    for name, earlier in _LATER_AND_EARLIER:
-        leaked, _ = between(near, split_of == earlier, split_of == name)
-        facts[f"{name}_like_{earlier}"] = len(leaked)
-    return facts
+    return {
+        f"{name}_like_{earlier}": len(between(near, split_of == earlier, split_of == name)[0])
+        for name, earlier in _LATER_AND_EARLIER
+    }
 
 
 # Runs and their fingerprints
@@ -331,12 +321,8 @@ def _digest(path: Path, changed: int) -> str:
     return sha256_of(path)
 
 
-def _remove_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
-    """Remove finished runs of other rows or options, with `overwrite` only.
-
-    Raises:
-        ConfigError: A finished run would be lost without `overwrite`; nothing was removed.
-    """
+def _check_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
+    """Name finished runs of other rows or options; without `overwrite` they are a ConfigError."""
     changed = [
         run
         for run in runs
@@ -400,8 +386,8 @@ def results_of(
             if seed["status"] == "finished"
         }
         for entry in entries
+        if entry["status"] == "finished"
     }
-    finished = {name: seeds for name, seeds in finished.items() if seeds}
     if not finished:
         return results
     column = study.options.rows.slice_column

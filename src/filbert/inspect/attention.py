@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, cast
@@ -31,8 +31,9 @@ from filbert.model.positions import rotate
 from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import Encoding, Text, Tokenizer, without_halves
 
-# Attention weights of one text over all layers and heads: at most 2 GiB in float32.
-MOST_WEIGHTS = 2**29
+# Attention weights of one text over all layers and heads: at most 2 GiB in float32. Those that are
+# computed at once for short texts: 128 MiB.
+MOST_WEIGHTS, BATCH_WEIGHTS = 2**29, 2**25
 
 
 def attention_maps(
@@ -41,6 +42,16 @@ def attention_maps(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[Tensor]:
+    """Return the maps of `attention_and_vectors`."""
+    return attention_and_vectors(model, batch, layers, heads)[0]
+
+
+def attention_and_vectors(
+    model: Model,
+    batch: PackedBatch,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> tuple[list[Tensor], list[Tensor]]:
     """Compute the attention probabilities of every sequence as the model computes them.
 
     Args:
@@ -50,32 +61,15 @@ def attention_maps(
         heads: Head numbers from 0; all heads if None.
 
     Returns:
-        For each sequence float32 (L, A, n, n) on the CPU, in the order of `layers` and `heads`.
-        Entry [l, a, i, j] is the weight that token i gives to token j. Rows sum to one. Pruned
-        heads are zeros.
+        For each sequence its maps, float32 (L, A, n, n) on the CPU, in the order of `layers` and
+        `heads`. Entry [l, a, i, j] is the weight that token i gives to token j. Rows sum to one.
+        Then the queries and keys that they are made of, float32 (L, 2, A, n, D), queries first,
+        after the rotation of rotary positions. Pruned heads are zeros.
 
     Raises:
         ConfigError: The model has no attention, or a layer or head does not exist.
     """
-    return _attention(model, batch, *layers_and_heads(model, layers, heads))[0]
-
-
-def attention_and_vectors(model: Model, batch: PackedBatch) -> tuple[list[Tensor], list[Tensor]]:
-    """Compute the maps of all heads, and the queries and keys that they are made of.
-
-    Returns:
-        The maps as `attention_maps`, and for each sequence float32 (L, 2, A, n, D), queries first,
-        after the rotation of rotary positions. Pruned heads are zeros.
-
-    Raises:
-        ConfigError: The model has no attention.
-    """
-    return _attention(model, batch, *layers_and_heads(model))
-
-
-def _attention(
-    model: Model, batch: PackedBatch, layers: Sequence[int], heads: Sequence[int]
-) -> tuple[list[Tensor], list[Tensor]]:
+    layers, heads = layers_and_heads(model, layers, heads)
     maps, vectors = [], []
     encoder = model.encoder
     # A trace counts layers from 1.
@@ -131,11 +125,7 @@ def _probabilities(
 def layers_and_heads(
     model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> tuple[list[int], list[int]]:
-    """Check layer and head numbers; None selects all.
-
-    Raises:
-        ConfigError: The model has no attention, or a number is out of range.
-    """
+    """Return layer and head numbers, all for None; a wrong one or no attention is a ConfigError."""
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(
@@ -160,19 +150,41 @@ def pruned_heads(config: EncoderConfig) -> np.ndarray:
     return np.arange(config.attention.heads) >= left[:, None]
 
 
-def check_size(config: EncoderConfig, length: int) -> None:
-    """Refuse a text whose maps would not fit into memory.
+def attention_of_texts(
+    predictor: Predictor, encodings: Sequence[Encoding]
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield the number of each text, by length, with its maps, and its queries and keys.
 
-    Raises:
-        ConfigError: The maps of all heads hold more than MOST_WEIGHTS numbers.
+    They are those of `attention_and_vectors`. More than MOST_WEIGHTS numbers are a ConfigError.
     """
-    heads = config.num_hidden_layers * config.attention.heads
-    if heads * length**2 > MOST_WEIGHTS:
+    model = predictor.model
+    assert isinstance(model, Model)
+    heads = model.config.num_hidden_layers * model.config.attention.heads
+    longest = max(len(encoding.input_ids) for encoding in encodings)
+    if heads * longest**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)
         raise ConfigError(
-            f"The attention of {heads} heads over {length:,} tokens takes "
-            f"{4 * heads * length**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
+            f"The attention of {heads} heads over {longest:,} tokens takes "
+            f"{4 * heads * longest**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
         )
+    examples = [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+    ]
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        maps, vectors = attention_and_vectors(model, batch)
+        return (*maps, *vectors)
+
+    outputs = forward(
+        model,
+        examples,
+        read,
+        max_tokens=BATCH_WEIGHTS // (heads * longest),
+        precision=predictor.precision,
+        one_at_a_time=True,
+    )
+    for indices, found in outputs:
+        yield from zip(indices, found[: len(indices)], found[len(indices) :], strict=True)
 
 
 # One text
@@ -212,19 +224,18 @@ class View:
 def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | None = None) -> View:
     """Run one text or pair through a model and collect its attention.
 
-    Args:
-        item: A text or a pair of texts.
-        max_length: Truncate to this many tokens. If None, a text that is too long is refused.
+    It is cut to `max_length` tokens. If that is None, a text that is too long is refused.
 
     Raises:
         ConfigError: The model has no attention, `max_length` is out of range, or the maps are too
             large.
         InputError: The text is empty, too long or not a text.
     """
-    layers_and_heads(predictor.model)
-    predictor.model.config.check_max_length(max_length)
+    model = predictor.model
+    layers_and_heads(model)
+    assert isinstance(model, Model)
+    model.config.check_max_length(max_length)
     limit = max_length or predictor.max_length
-    assert isinstance(predictor.model, Model)
     text = cleaned(text_of(text_row(item, 0)), cleaning_of(predictor.task))
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
     if not all(part.strip() for part in texts):
@@ -237,17 +248,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             f"The text has {encoding.num_tokens} tokens, {name} reads {limit}. Shorten it, or cut "
             f"it with --max-length {limit}."
         )
-    check_size(predictor.model.config, len(encoding.input_ids))
-    model = predictor.model
-
-    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        maps, vectors = attention_and_vectors(model, batch)
-        return maps[0], vectors[0]
-
-    example = Example(0, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
-    ((_, (maps, vectors)),) = forward(
-        model, [example], read, max_tokens=limit, precision=predictor.precision, one_at_a_time=True
-    )
+    ((_, maps, vectors),) = attention_of_texts(predictor, [encoding])
     words = words_of(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(
@@ -258,7 +259,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
         units=np.repeat(np.arange(len(words)), [len(word.rows) for word in words]),
         words=tuple(word.text for word in words),
         maps=maps.numpy(),
-        is_pruned=pruned_heads(predictor.model.config),
+        is_pruned=pruned_heads(model.config),
         queries_keys=vectors.numpy(),
         num_tokens=encoding.num_tokens,
     )

@@ -72,11 +72,6 @@ class ExplainedScore:
         """Names of the texts."""
         return ("text", "second text")[: len(self.texts)]
 
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens, n."""
-        return len(self.encoding.input_ids)
-
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -199,17 +194,14 @@ def explain(
         ConfigError: The model has no such task, or an option does not fit the method.
         InputError: The item is empty or longer than the model reads.
     """
+    check_method(method, steps)
     predictor = model if isinstance(model, Predictor) else Predictor.load(model)
     chosen = find_target(predictor, item, target=target, word=word)
     return attribute(predictor, chosen, method=method, steps=steps)
 
 
-def check_method(method: str, *, steps: int | None = None) -> None:
-    """Check the options of a method before a model is loaded.
-
-    Raises:
-        ConfigError: The method does not exist, or an option does not fit it.
-    """
+def check_method(method: str, steps: int | None) -> None:
+    """Raise a ConfigError if there is no such method, or `steps` does not fit it."""
     if method not in METHODS:
         hint = did_you_mean(method, METHODS)
         raise ConfigError(f"--method {method!r} is not one of {', '.join(METHODS)}.{hint}")
@@ -235,10 +227,12 @@ def find_target(
     log-odds of a tag at one word.
 
     Raises:
-        ConfigError: The model has no such task, or `target` or `word` does not fit.
+        ConfigError: The model has no such task or does not compute in float32, or `target` or
+            `word` does not fit.
         InputError: The item is empty or longer than the model reads.
     """
-    _differentiable(predictor)
+    if not isinstance(predictor.model, Model) or predictor.number_format != "float32":
+        raise ConfigError("Explanations need the original model in float32, not an export.")
     task = predictor.task
     kind = None if task is None else task.spec.head_kind
     if word is not None and kind != "tokens":
@@ -384,18 +378,6 @@ def log_odds(logits: Tensor, index: int) -> Tensor:
     return values[..., index] - others.logsumexp(-1)
 
 
-def _differentiable(predictor: Predictor) -> Model:
-    """Return the model if gradients can be computed.
-
-    Raises:
-        ConfigError: It is an exported graph, or does not compute in float32.
-    """
-    model = predictor.model
-    if not isinstance(model, Model) or predictor.number_format != "float32":
-        raise ConfigError("Explanations need the original model in float32, not an export.")
-    return model
-
-
 # Methods
 
 
@@ -407,13 +389,11 @@ def attribute(
     steps: int | None = None,
 ) -> Explanation:
     """Compute an explanation as `explain` does, for a target of this model."""
-    check_method(method, steps=steps)
-    model = _differentiable(predictor).eval()
-    config = model.config
-    tables = config.embeddings
-    is_alone = isinstance(config.positions, RotaryPositions) and not tables.token_types
-    is_scale_free = is_alone and tables.normed
-    if is_scale_free and method == "gradient":
+    assert isinstance(predictor.model, Model)
+    model = predictor.model.eval()
+    tables = model.config.embeddings
+    is_alone = isinstance(model.config.positions, RotaryPositions) and not tables.token_types
+    if method == "gradient" and is_alone and tables.normed:
         raise ConfigError(
             "This model normalises every word vector, so gradient times input is zero. Use another "
             "--method."
@@ -421,19 +401,15 @@ def attribute(
     name, start_nE, end_nE = _endpoints(predictor, model, target, method)
     with torch.no_grad():
         value, baseline_value = _scores(model, target, torch.stack([end_nE, start_nE])).tolist()
+    count = (steps or STEPS) if method == "integrated-gradients" else None
     if method == "leave-one-out":
         shares = _leave_one_out(model, target, start_nE, end_nE, value)
-        pieces = np.zeros(target.num_tokens)
+        pieces = np.zeros(target.encoding.num_tokens)
         for word, share in zip(target.words, shares.tolist(), strict=True):
             pieces[list(word.rows)] = share / len(word.rows)
-        return Explanation(target, method, shares, pieces, value, baseline_value, name)
-    count = None if method == "gradient" else steps or STEPS
-    nodes, weights = np.ones(1), np.ones(1)
-    if count is not None:
-        nodes, weights = np.polynomial.legendre.leggauss(count)
-        nodes, weights = (nodes + 1) / 2, weights / 2
-    pieces = _integrate(model, target, start_nE, end_nE, nodes, weights)
-    shares = np.array([pieces[list(word.rows)].sum() for word in target.words])
+    else:
+        pieces = _integrate(model, target, start_nE, end_nE, count)
+        shares = np.array([pieces[list(word.rows)].sum() for word in target.words])
     return Explanation(target, method, shares, pieces, value, baseline_value, name, count)
 
 
@@ -482,7 +458,7 @@ def _leave_one_out(
 ) -> np.ndarray:
     """Compute the decrease of the number when one word is replaced, float64 (W,)."""
     shares = []
-    size = max(1, _TOKENS_WITHOUT // target.num_tokens)
+    size = max(1, _TOKENS_WITHOUT // target.encoding.num_tokens)
     for begin in range(0, len(target.words), size):
         words = target.words[begin : begin + size]
         vectors_SnE = end_nE.repeat(len(words), 1, 1)
@@ -498,20 +474,20 @@ def _integrate(
     target: ExplainedScore,
     start_nE: Tensor,
     end_nE: Tensor,
-    nodes: np.ndarray,
-    weights: np.ndarray,
+    count: int | None,
 ) -> np.ndarray:
-    """Multiply (end - start) by the weighted sum of the gradients between them, float64 (n,).
+    """Multiply (end - start) by the mean gradient at `count` points between, float64 (n,).
 
-    Source: Sundararajan et al. 2017, equations 1 and 3, with Gauss-Legendre quadrature.
-
-    Args:
-        nodes: Points between start (0) and end (1).
-        weights: Weight of the gradient at each point.
+    Without a count, the gradient is that at the end. Source: Sundararajan et al. 2017, equations 1
+    and 3, with Gauss-Legendre quadrature.
     """
+    nodes, weights = np.ones(1), np.ones(1)
+    if count is not None:
+        nodes, weights = np.polynomial.legendre.leggauss(count)
+        nodes, weights = (nodes + 1) / 2, weights / 2
     path_nE = end_nE - start_nE
     total_nE = torch.zeros_like(path_nE, dtype=torch.float64)
-    size = max(1, _TOKENS_WITH_GRADIENT // target.num_tokens)
+    size = max(1, _TOKENS_WITH_GRADIENT // target.encoding.num_tokens)
     for begin in range(0, len(nodes), size):
         part = torch.from_numpy(nodes[begin : begin + size]).to(path_nE)
         weight = torch.from_numpy(weights[begin : begin + size]).to(total_nE)

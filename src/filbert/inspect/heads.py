@@ -5,7 +5,7 @@ L layers, A heads, n tokens of one sequence, r of them not special.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.batch import PackedBatch
-from filbert.data.examples import Example
 from filbert.errors import InputError
-from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
-from filbert.inspect.attention import (
-    attention_maps,
-    check_size,
-    layers_and_heads,
-    pruned_heads,
-)
-from filbert.model.heads import Model
+from filbert.inspect.attention import attention_of_texts, layers_and_heads, pruned_heads
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Attention weights that are computed at once: 128 MiB in float32.
-MOST_WEIGHTS = 2**25
 STATISTICS = {
     "entropy": "entropy of the weights, in nats",
     "distance": "mean distance to the attended tokens, in tokens",
@@ -46,7 +35,6 @@ class HeadSummary:
 
     Attributes:
         values: float64 (L, A) for each name in STATISTICS; NaN for pruned heads.
-        num_texts: Texts that were read.
     """
 
     values: dict[str, np.ndarray]
@@ -76,16 +64,13 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
         ConfigError: The model has no attention.
         InputError: All texts are empty.
     """
-    model = predictor.model
-    layers_and_heads(model)
-    assert isinstance(model, Model)
-    shape = (model.config.num_hidden_layers, model.config.attention.heads)
-    sums = {name: np.zeros(shape) for name in STATISTICS}
+    layers, heads = layers_and_heads(predictor.model)
+    sums = {name: np.zeros((len(layers), len(heads))) for name in STATISTICS}
     num_rows = 0
     encodings = predictor.tokenizer.encode(
         texts, max_length=predictor.max_length, with_offsets=True
     )
-    for number, maps in _maps(predictor, encodings):
+    for number, maps, _ in attention_of_texts(predictor, encodings):
         encoding = encodings[number]
         assert encoding.sequence is not None
         rows = np.flatnonzero(encoding.sequence >= 0)
@@ -99,7 +84,7 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
                 sums[name][layer] += (weights * factor).sum((-1, -2)).numpy()
     if not num_rows:
         raise InputError("All texts are empty.")
-    is_pruned = pruned_heads(model.config)
+    is_pruned = pruned_heads(predictor.model.config)
     values = {name: np.where(is_pruned, np.nan, total / num_rows) for name, total in sums.items()}
     num_tokens = sum(len(encoding.input_ids) for encoding in encodings)
     return HeadSummary(values, len(encodings), num_tokens)
@@ -119,29 +104,3 @@ def _attended(encoding: Encoding, rows: np.ndarray, tokenizer: Tokenizer) -> dic
         "next": step == 1,
     }
     return {name: torch.from_numpy(mask.astype(np.float64)) for name, mask in masks.items()}
-
-
-def _maps(predictor: Predictor, encodings: Sequence[Encoding]) -> Iterator[tuple[int, Tensor]]:
-    """Yield the number of each text with its maps, float32 (L, A, n, n), in bounded memory."""
-    model = predictor.model
-    assert isinstance(model, Model)
-    longest = max((len(encoding.input_ids) for encoding in encodings), default=1)
-    check_size(model.config, longest)
-    heads = model.config.num_hidden_layers * model.config.attention.heads
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-    ]
-
-    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        return tuple(attention_maps(model, batch))
-
-    outputs = forward(
-        model,
-        examples,
-        read,
-        max_tokens=MOST_WEIGHTS // (heads * longest),
-        precision=predictor.precision,
-        one_at_a_time=True,
-    )
-    for indices, maps in outputs:
-        yield from zip(indices, maps, strict=True)

@@ -29,11 +29,7 @@ MOST_TOKENS = 4_096
 
 @dataclass(frozen=True)
 class LayerScores:
-    """Metrics on dev rows of one linear probe for each layer.
-
-    Attributes:
-        metric: Metric by which layers are compared.
-    """
+    """Metrics on dev rows of one linear probe for each layer, compared by `metric`."""
 
     metric: str
     metrics: tuple[dict[str, Any], ...]
@@ -79,10 +75,9 @@ def probe_layers(
     dev_rows = list(read_task_rows(fitted, dev, columns))
     gold = [fitted.gold(row) for row in dev_rows]
     metrics = []
+    limit = predictor.max_length
     data = [
-        fitted.examples(
-            rows, predictor.tokenizer, max_length=predictor.max_length, with_targets=True
-        )
+        fitted.examples(rows, predictor.tokenizer, max_length=limit, with_targets=True)
         for rows in (train_rows, dev_rows)
     ]
     features = [_features(predictor, examples) for examples in data]
@@ -97,10 +92,9 @@ def probe_layers(
 def states_by_layer(
     predictor: Predictor, examples: Sequence[Example]
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the number of each example, by length, with its states float32 (n, all layers' widths).
+    """Yield the number of each example, by length, with its states, float32 (n, L + 1, H).
 
-    Raises:
-        ConfigError: The model is an exported graph.
+    An exported graph is a ConfigError.
     """
     model = predictor.model
     if not isinstance(model, Model):
@@ -108,7 +102,7 @@ def states_by_layer(
     numbers = tuple(range(model.config.num_hidden_layers + 1))
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
-        return (hidden_states(model.encoder, batch, numbers),)
+        return (hidden_states(model.encoder, batch, numbers).unflatten(-1, (len(numbers), -1)),)
 
     outputs = forward(
         model,
@@ -123,19 +117,14 @@ def states_by_layer(
         yield from zip(indices, torch.split(states, sizes), strict=True)
 
 
-def split_layers(predictor: Predictor, features: np.ndarray) -> list[np.ndarray]:
-    """Split (R, all layers' widths) into one array for each layer from 0 to L."""
-    return np.split(features, predictor.model.config.num_hidden_layers + 1, axis=1)
-
-
-def _features(predictor: Predictor, examples: Sequence[Example]) -> list[np.ndarray]:
-    """Compute the features of every layer from 0 to L, float32 (R, H), in the order of examples."""
+def _features(predictor: Predictor, examples: Sequence[Example]) -> np.ndarray:
+    """Compute the features of every layer, float32 (L + 1, R, H), in the order of examples."""
     features: list[Any] = [None] * len(examples)
     for number, states in states_by_layer(predictor, examples):
         rows = _word_rows(examples[number])
         chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
         features[number] = chosen.numpy()
-    return split_layers(predictor, np.concatenate(features))
+    return np.concatenate(features).swapaxes(0, 1)
 
 
 def _word_rows(example: Example) -> torch.Tensor | None:

@@ -17,9 +17,9 @@ from filbert.data.examples import Example
 from filbert.data.texts import cleaned
 from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.predictor import Predictor
-from filbert.inspect.layers import split_layers, states_by_layer
+from filbert.inspect.layers import states_by_layer
 from filbert.tasks.base import cleaning_of
-from filbert.text.tokenizer import UNSPACED, Encoding
+from filbert.text.tokenizer import UNSPACED
 
 # Scripts without spaces: a word is found wherever its characters are.
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -177,20 +177,23 @@ def _as_sentences(
         yield sentence._replace(text=text)
 
 
-def _vectors(predictor: Predictor, occurrences: Sequence[Occurrence]) -> list[np.ndarray]:
-    """Return for each layer from 0 to L the vectors of all occurrences, float32 (N, H)."""
+def _vectors(predictor: Predictor, occurrences: Sequence[Occurrence]) -> np.ndarray:
+    """Return the vectors of all occurrences in each layer, float32 (L + 1, N, H)."""
     inputs = [_input(predictor, one) for one in occurrences]
     vectors: list[Any] = [None] * len(inputs)
     for number, states in states_by_layer(predictor, [example for example, _ in inputs]):
         vectors[number] = states[torch.from_numpy(inputs[number][1])].mean(0).numpy()
-    return split_layers(predictor, np.stack(vectors))
+    return np.stack(vectors, axis=1)
 
 
 def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.ndarray]:
     """Tokenise a sentence, cut around the word if it is too long; also the word's rows."""
     sentence = occurrence.sentence
     (encoding,) = predictor.tokenizer.encode([sentence.text], with_offsets=True)
-    rows = rows_within(encoding, occurrence.start, occurrence.end)
+    assert encoding.offsets is not None and encoding.sequence is not None
+    begins, stops = encoding.offsets.T
+    is_within = (begins < occurrence.end) & (stops > occurrence.start)
+    rows = np.flatnonzero((encoding.sequence == 0) & is_within)
     if not len(rows):
         word = printable(sentence.text[occurrence.start : occurrence.end])
         raise InputError(f"{sentence.where}: this model has no token for {word!r}.")
@@ -203,13 +206,6 @@ def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.nd
         0, encoding.input_ids[kept], encoding.token_type_ids[kept], encoding.num_tokens
     )
     return example, np.searchsorted(kept, rows)
-
-
-def rows_within(encoding: Encoding, start: int, end: int) -> np.ndarray:
-    """Return the rows of tokens that overlap characters [start, end) of a text, int64."""
-    assert encoding.offsets is not None and encoding.sequence is not None
-    begins, stops = encoding.offsets.T
-    return np.flatnonzero((encoding.sequence == 0) & (begins < end) & (stops > start))
 
 
 def _cosines(vectors_NH: np.ndarray) -> np.ndarray:

@@ -75,7 +75,8 @@ class Inspection:
             ],
         }
         # Isolated in one function scope.
-        script = "(() => {\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
+        parts = ((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+        script = "(() => {\n" + "\n".join(parts) + "\n})();"
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
         content = {
             "policy": Markup(
@@ -122,7 +123,7 @@ def inspect(
     max_length: int | None = None,
     device: str | None = None,
 ) -> Inspection:
-    """Show the attention of a model over a text.
+    """Show the attention of a model over a text; Jupyter displays it, and `save` writes the page.
 
     Args:
         model: A name as for `filbert.load`, a loaded model, or a list of them.
@@ -132,9 +133,6 @@ def inspect(
         head: Head that the page opens, from 0. If both are None, see `most_focused_head`.
         max_length: Truncate texts to this many tokens. If None, long texts are refused.
         device: "cpu", "cuda" ...; the first GPU if there is one. Loaded models keep theirs.
-
-    Returns:
-        An object that Jupyter displays; `save` writes the page.
 
     Raises:
         ConfigError: The model has no attention or no such layer or head, or there are too many
@@ -245,11 +243,6 @@ def _environment() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
-@cache
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
 # Data: integers of as many levels as the page size allows, compressed column by column
 
 
@@ -267,14 +260,10 @@ def plan_storage(views: Sequence[View]) -> tuple[int, bool]:
 
 
 def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
-    """Quantise each layer's weights, compress them (raw deflate) and encode them in base64.
+    """Quantise weights, (L, A, n, n), by layer; compress (raw deflate) and encode them in base64.
 
     The bytes are the low bytes of all heads, each map column by column, followed by the high bytes
-    if there are more than 255 levels.
-
-    Args:
-        maps: float32 (L, A, n, n).
-        levels: Levels from 0 to 1.
+    if there are more than 255 `levels` from 0 to 1.
     """
     texts = []
     for weights in maps:
@@ -288,8 +277,7 @@ def pack_maps(maps: np.ndarray, levels: int) -> list[str]:
 def pack_vectors(queries_keys: np.ndarray) -> tuple[str, tuple[float, float]]:
     """Quantise the queries and keys of one head, (2, n, D), to int8.
 
-    Returns:
-        The bytes, compressed and in base64, and the value of one step of queries and of keys.
+    Also return the value of one step of the queries and of the keys.
     """
     largest = np.maximum(np.abs(queries_keys).max((1, 2)), 1e-9)
     steps = np.rint(queries_keys * (127 / largest)[:, None, None]).astype(np.int8)

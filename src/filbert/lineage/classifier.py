@@ -40,9 +40,8 @@ class ElmoClassifier(TextNetwork):
     """A bidirectional GRU over a trained mix of a pre-trained ELMo's layers, which stay fixed."""
 
     def __init__(self, elmo: Elmo, num_labels: int, options: dict[str, Any]) -> None:
-        super().__init__()
+        super().__init__((), options["max_length"])
         self.elmo = elmo.requires_grad_(False)
-        self.max_length = options["max_length"]
         self.mix = ScalarMix(elmo.config.layers + 1)
         sizes = (2 * elmo.config.width, options["hidden"], num_labels, options["dropout"])
         self.network = Recurrent("bigru", *sizes)
@@ -130,13 +129,12 @@ def fit_network(
 ) -> tuple[NetworkClassifier, float]:
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
+    The seconds that are returned are those of the training without the evaluations on dev.
+
     Args:
         kind, options: Of `recipe.NETWORKS` and `recipe.NetworkOptions`.
         train: Cleaned texts and their labelled rows.
         started: Value of time.perf_counter() before training was prepared; by default now.
-
-    Returns:
-        The classifier, and the seconds of its training without the evaluations on dev.
     """
     started = time.perf_counter() if started is None else started
     texts, rows = train

@@ -9,7 +9,6 @@ Sources: Hochreiter and Schmidhuber 1997 (LSTM); Cho et al. 2014, section 2.3 (G
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,8 +34,7 @@ class Recurrent(nn.Module):
         super().__init__()
         self.dropout, both = dropout, kind == "bigru"
         layer = nn.GRU if both else nn.LSTM
-        self.name = "gru" if both else "lstm"  # in saved files
-        self.add_module(self.name, layer(width, hidden, batch_first=True, bidirectional=both))
+        self.layer = layer(width, hidden, batch_first=True, bidirectional=both)
         self.out = nn.Linear((4 if both else 2) * hidden, num_labels)
 
     def forward(self, vectors_STE: Tensor, lengths_S: Tensor) -> Tensor:
@@ -45,12 +43,16 @@ class Recurrent(nn.Module):
         packed = pack_padded_sequence(
             vectors_STE, lengths_S, batch_first=True, enforce_sorted=False
         )
-        layer = self.get_submodule(self.name)
-        states_STH, _ = pad_packed_sequence(layer(packed)[0], batch_first=True)
-        padding_ST1 = (torch.arange(states_STH.shape[1]) >= lengths_S[:, None])[..., None]
-        mean = states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None]
-        text = torch.cat([mean, states_STH.masked_fill(padding_ST1, -math.inf).amax(1)], -1)
+        states_STH, _ = pad_packed_sequence(self.layer(packed)[0], batch_first=True)
+        text = torch.cat(mean_and_largest(states_STH, lengths_S), -1)
         return self.out(F.dropout(text, self.dropout / 2, self.training))  # type: ignore[no-any-return]
+
+
+def mean_and_largest(states_STH: Tensor, lengths_S: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and the largest state of each text, (S, H) each, without padding."""
+    padding_ST1 = (torch.arange(states_STH.shape[1]) >= lengths_S[:, None])[..., None]
+    mean = states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None]
+    return mean, states_STH.masked_fill(padding_ST1, -math.inf).amax(1)
 
 
 class Convolutional(nn.Module):
@@ -75,12 +77,20 @@ class Convolutional(nn.Module):
         return self.out(F.dropout(torch.cat(parts, -1), self.dropout, self.training))  # type: ignore[no-any-return]
 
 
-class TextNetwork(nn.Module, ABC):
-    """A classifier of texts: what `encode` returns of each is what `forward` reads."""
+class TextNetwork(nn.Module):
+    """A classifier of texts: what `encode` returns of each is what `forward` reads.
 
-    @abstractmethod
+    It reads `max_length` words of a text; `listed` are the words of its table.
+    """
+
+    def __init__(self, listed: Sequence[str], max_length: int) -> None:
+        super().__init__()
+        self.rows = {word: at for at, word in enumerate(listed)}
+        self.max_length = max_length
+
     def encode(self, texts: Sequence[str]) -> list[Any]:
-        """Return ids of each text's words, or of their characters."""
+        """Return the ids of each text's words."""
+        return reading.encode(texts, self.rows, self.max_length)
 
     def groups(self) -> list[list[nn.Parameter]]:
         """Return groups of parameters, each with a rate of its own."""
@@ -106,20 +116,14 @@ class WordNetwork(TextNetwork):
         options: Mapping[str, Any],
         seed: int,
     ) -> None:
-        super().__init__()
         most, least = options["max_words"], options["min_count"]
         listed = reading.frequent_words(texts, most=most, min_count=least)
-        self.max_length = options["max_length"]
-        self.rows = {word: at for at, word in enumerate(listed)}
+        super().__init__(listed, options["max_length"])
         table = reading.word_table(listed, texts, options, seed)
         self.words = nn.Embedding(*table.shape)
         self.words.weight.data.copy_(table)
         sizes = (table.shape[1], options["hidden"], num_labels, options["dropout"])
         self.network = Convolutional(*sizes) if kind == "cnn" else Recurrent(kind, *sizes)
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text's words."""
-        return reading.encode(texts, self.rows, self.max_length)
 
     def forward(self, rows: Sequence[list[int]]) -> Tensor:
         """Return logits, (S, labels), of encoded texts."""

@@ -74,7 +74,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given, marker = stored.read_options(options, _READ, marker=stored.FACTS)
+    given = stored.read_options(options, _READ, marker=stored.FACTS)
     texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]
     listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
     text = reading.RunningText.of(texts, listed)
@@ -88,7 +88,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         )
     torch.manual_seed(options.run.seed)
     model = _new_model(options, listed)
-    with replace_folder(Path(options.run.out), marker=marker) as folder:
+    with replace_folder(Path(options.run.out), marker=stored.FACTS) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
             chosen, part = options.train, text.part(slice(count - held))

@@ -20,22 +20,21 @@ FACTS, _TENSORS = "lineage.json", "model.safetensors"
 
 
 def read_options(
-    options: PretrainOptions, known: Collection[str], *, marker: str
-) -> tuple[dict[str, Any], str]:
-    """Return the options by flat name, and what marks a folder that is replaced.
-
-    The training reads the options named `known`, and writes the file `marker`.
+    options: PretrainOptions, known: Collection[str], *, marker: str = "config.json"
+) -> dict[str, Any]:
+    """Return the options by flat name; the training reads those named `known`.
 
     Raises:
         ConfigError: Another option is set.
-        InputError: The folder exists.
+        InputError: The folder exists, and without the file `marker` it is not replaced.
     """
     given, usual = flat(options), flat(PretrainOptions())
     for name in sorted({*given} - {*known}):
         if given[name] != usual[name]:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     out, source = Path(options.run.out), Path(given["corpus"][0])
-    return given, check_target(out, source, overwrite=options.run.overwrite, markers=(marker,))
+    check_target(out, source, overwrite=options.run.overwrite, markers=(marker,))
+    return given
 
 
 def save(model: Elmo | AwdLstm, listed: list[str], folder: Path) -> None:

@@ -24,12 +24,8 @@ def inspect(translator: Translator, source: str, target: str | None = None) -> I
     """Show what the tokens of a source and of its translation attend to.
 
     The page has 3 L layers: those of the encoder, then the causal attention of the decoder within
-    the target, then its attention to the source. Rows of the other text are zeros.
-
-    Args:
-        translator: On the CPU; see `filbert.lineage.transformer.load`.
-        source: The text.
-        target: Its translation; if not given, the model's own.
+    the target, then its attention to the source. Rows of the other text are zeros. The translator,
+    see `filbert.lineage.transformer.load`, is on the CPU. If no target is given, it translates.
     """
     model, tokenizer = translator.model.eval(), translator.tokenizer
     texts = (source, translator.translate([source])[0] if target is None else target)

@@ -56,10 +56,10 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The pairs are wrong, or the folder exists.
     """
-    _, marker = read_options(options, _READ, marker="config.json")
+    read_options(options, _READ)
     train, dev = splits(options)
     translator = new_translator(train, options)
-    with replace_folder(Path(options.run.out), marker=marker) as folder:
+    with replace_folder(Path(options.run.out)) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log:
             steps = train_model(translator.model, encode_pairs(translator, train), options, log)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.lineage import words as reading
-from filbert.lineage.networks import TextNetwork
+from filbert.lineage.networks import TextNetwork, mean_and_largest
 
 State = list[tuple[Tensor, Tensor]]
 
@@ -75,11 +75,8 @@ class AwdLstm(nn.Module):
         values, after = self.words(ids_ST), []
         for at, layer in enumerate(self.layers):
             assert isinstance(layer, nn.LSTM)
-            if state is None:
-                zeros = values.new_zeros((1, len(values), layer.hidden_size))
-                before = (zeros, zeros)
-            else:
-                before = state[at]
+            zeros = values.new_zeros((1, len(values), layer.hidden_size))
+            before = (zeros, zeros) if state is None else state[at]
             # Section 2: recurrent weights are dropped once for all words.
             rate = _RECURRENT * self.config.dropout
             recurrent = F.dropout(cast("Tensor", layer.weight_hh_l0), rate, self.training)
@@ -121,28 +118,20 @@ class UlmfitClassifier(TextNetwork):
     def __init__(
         self, language_model: AwdLstm, listed: Sequence[str], num_labels: int, max_length: int
     ) -> None:
-        super().__init__()
-        self.trunk, self.max_length = language_model, max_length
-        self.rows = {word: at for at, word in enumerate(listed)}
-        width = language_model.config.width
+        super().__init__(listed, max_length)
+        self.trunk, width = language_model, language_model.config.width
         self.head = nn.Sequential(
             nn.BatchNorm1d(3 * width), nn.Dropout(0.2), nn.Linear(3 * width, _HEAD_WIDTH),
             nn.ReLU(), nn.BatchNorm1d(_HEAD_WIDTH), nn.Dropout(0.1),
             nn.Linear(_HEAD_WIDTH, num_labels),
         )  # fmt: skip
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text's words."""
-        return reading.encode(texts, self.rows, self.max_length)
-
     def forward(self, rows: Sequence[list[int]]) -> Tensor:
         """Return logits, (S, labels), of encoded texts."""
         ids_ST, lengths_S = reading.padded(rows)
         states_STE, _ = self.trunk(ids_ST)
-        is_padding = (torch.arange(ids_ST.shape[1]) >= lengths_S[:, None])[..., None]
         last = states_STE[torch.arange(len(rows)), lengths_S - 1]
-        mean = states_STE.masked_fill(is_padding, 0).sum(1) / lengths_S[:, None]
-        largest = states_STE.masked_fill(is_padding, float("-inf")).amax(1)
+        mean, largest = mean_and_largest(states_STE, lengths_S)
         return self.head(torch.cat((last, largest, mean), -1))  # type: ignore[no-any-return]
 
     def groups(self) -> list[list[nn.Parameter]]:

@@ -1,6 +1,6 @@
 """Words as the models before BERT read them: splitting, vocabulary, vectors, batches.
 
-S texts in a batch, T words of the longest, E width of the word vectors.
+S texts in a batch, T words of the longest, E width of the word vectors; N texts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from filbert.data.word_vectors import WordVectors, read_vectors
 from filbert.errors import ConfigError
 from filbert.lineage.elmo import characters
+from filbert.train.linear import words_of
 
 # Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
 # their own, and so are punctuation marks.
@@ -28,6 +29,7 @@ _WORD = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+|([^\w\s])\1{0
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ["[PAD]", "[UNK]"]
 _SPREAD = 0.1  # standard deviation of word vectors that are drawn without a file
+_MEANS_DIM = 100  # width of the vectors of word2vec whose means are features
 
 
 def split_words(text: str) -> list[str]:
@@ -38,8 +40,7 @@ def split_words(text: str) -> list[str]:
 def frequent_words(texts: Sequence[str], *, most: int, min_count: int) -> list[str]:
     """Return the most frequent words in lower case, padding and the unknown word first.
 
-    Raises:
-        ConfigError: No word is frequent enough.
+    If no word is frequent enough, it is a ConfigError.
     """
     counts = Counter(word for text in texts for word in split_words(text.lower()))
     frequent = [word for word, count in counts.items() if count >= min_count]
@@ -60,8 +61,7 @@ def word_vectors(
 ) -> WordVectors:
     """Return the vectors of `wanted` words in a file, or of all words of texts by word2vec.
 
-    Raises:
-        ConfigError: The file has none of the training words, or word2vec is not installed.
+    A file with none of the training `words` is a ConfigError, and so is word2vec without gensim.
     """
     if source == "word2vec":
         return word2vec(texts, dim=dim, seed=seed)
@@ -149,3 +149,93 @@ class RunningText:
     def letters(self) -> Tensor:
         """Character ids of the different words, int64 (forms, C)."""
         return torch.from_numpy(np.stack([characters([form])[1] for form in self.forms]))
+
+
+# Means of word vectors
+
+
+class WordMeans:
+    """Mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
+
+    Args:
+        texts: Training texts, which the scale is fitted on.
+        words: In the order of the table.
+        table: float32 (words, E).
+    """
+
+    def __init__(self, texts: Sequence[str], words: Sequence[str], table: np.ndarray) -> None:
+        self.words, self.table = list(words), table
+        self._rows = {word: at for at, word in enumerate(self.words)}
+        means = self.means(texts)
+        deviation = means.std(0)
+        self.mean, self.deviation = means.mean(0), np.where(deviation, deviation, 1.0)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of values in the table."""
+        return int(self.table.size)
+
+    def means(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the means, float64 (N, E); zeros for a text without a known word."""
+        means = np.zeros((len(texts), self.table.shape[1]))
+        for at, text in enumerate(texts):
+            known = [self._rows[w] for w in words_of(text) if w in self._rows]
+            if known:
+                means[at] = self.table[known].mean(0)
+        return means
+
+    def of(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the scaled means."""
+        scaled: np.ndarray = (self.means(texts) - self.mean) / self.deviation
+        return scaled
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the words, the table and the scale."""
+        words = len("".join(self.words).encode())
+        return words + sum(int(a.nbytes) for a in (self.table, self.mean, self.deviation))
+
+
+def word_means(
+    train: Sequence[str],
+    every: Sequence[str],
+    *,
+    vectors: str | None,
+    model: str | None,
+    seed: int = 0,
+) -> WordMeans:
+    """Return the means of the vectors of words, from a file, word2vec or an encoder.
+
+    Args:
+        train: Cleaned training texts.
+        every: Cleaned texts of all splits, whose words are looked up in the file.
+        vectors: A GloVe or word2vec text file, or "word2vec" for vectors of the training texts.
+        model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
+            embedding table.
+
+    Raises:
+        ConfigError: As `word_vectors`.
+        InputError, FormatError: The file or the model is damaged.
+    """
+    words = sorted({word for text in train for word in words_of(text)})
+    if vectors is None:
+        assert model is not None
+        return WordMeans(train, words, _of_model(words, model))
+    wanted = {word for text in every for word in words_of(text)}
+    known = word_vectors(vectors, train, words, wanted, dim=_MEANS_DIM, seed=seed)
+    return WordMeans(train, known.words, np.asarray(known.table, dtype=np.float32))
+
+
+def _of_model(words: Sequence[str], model: str) -> np.ndarray:
+    """Return float32 (words, embedding size)."""
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+
+    place = find_model(model)
+    table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()
+    vectors = np.zeros((len(words), table.shape[1]), dtype=np.float32)
+    for at, encoding in enumerate(read_tokenizer(place).encode(list(words), max_length=64)):
+        # Without the special tokens at both ends.
+        pieces = encoding.input_ids[1:-1]
+        if len(pieces):
+            vectors[at] = table[pieces].mean(0)
+    return vectors

@@ -38,7 +38,6 @@ from filbert.train.pretrain_options import PretrainOptions
 # Entries of a vocabulary that is learned; the paper has 32,000.
 VOCABULARY = 8_000
 _MOST_HELD_OUT = 500
-_RATES = ("hidden_dropout", "attention_dropout")
 _SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 _READ = (
     *_SIZES, "objective", "corpus", "tokenizer", "max_length", "dropout", "batch_size", "lr",
@@ -49,16 +48,13 @@ _READ = (
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train on raw text and write an XLNet folder, which `finetune` and other tools read.
 
-    The folder also has metrics.jsonl, with the loss of each step, and run.json.
-
-    Returns:
-        The content of run.json.
+    The folder also has metrics.jsonl, with the loss of each step, and run.json, which is returned.
 
     Raises:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given, marker = read_options(options, _READ, marker="config.json")
+    given = read_options(options, _READ)
     documents = list(read_documents(given["corpus"]))
     tokenizer = _tokenizer(documents, options)
     rows, is_special = _rows(documents, tokenizer, given["max_length"])
@@ -70,13 +66,14 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         )
     torch.manual_seed(options.run.seed)
     sizes = {name: given[name] for name in _SIZES if given[name] is not None}
-    constants = {**FAMILIES["xlnet"].constants, **dict.fromkeys(_RATES, given["dropout"])}
+    dropout = {"hidden_dropout": given["dropout"], "attention_dropout": given["dropout"]}
+    constants = {**FAMILIES["xlnet"].constants, **dropout}
     config = EncoderConfig.of(vocab_size=tokenizer.vocab_size, pooler=None, **constants, **sizes)
     encoder = Encoder(config)
     initialize(encoder, config.initializer_range)
     model, draw = TwoStreams(encoder), random.Random(options.run.seed)
     steps = options.train.steps or round(len(rows) // size * (options.train.epochs or 1))
-    with replace_folder(Path(options.run.out), marker=marker) as folder:
+    with replace_folder(Path(options.run.out)) as folder:
         begun = time.monotonic()
         with RunLog(folder) as log, float32_by_onednn():
             batches = _losses(model, rows[held:], is_special, size, draw)
@@ -117,11 +114,10 @@ def _rows(
 ) -> tuple[Tensor, list[bool]]:
     """Return rows of tokens, SEP and CLS, int64 (N, T), and which of their places are special."""
     lines = [line for document in documents for line in document]
-    ends = [tokenizer.sep_id, tokenizer.cls_id]
     ids = [number for e in tokenizer.encode(lines) for number in e.input_ids.tolist()[:-2]]
     count = len(ids) // (length - 2)
     body = torch.tensor(ids[: count * (length - 2)], dtype=torch.int64).view(count, length - 2)
-    marks = torch.tensor([ends], dtype=torch.int64).expand(count, 2)
+    marks = torch.tensor([[tokenizer.sep_id, tokenizer.cls_id]]).expand(count, 2)
     return torch.cat((body, marks), 1), [False] * (length - 2) + [True, True]
 
 

@@ -22,14 +22,9 @@ _CALL = ("out", "only", "overwrite", "json")
 
 
 def recipe_path(name: str, verb: str) -> Path:
-    """Return the path of a recipe that the user named: a file, or the name of a built-in one.
+    """Return the path of a recipe for "pretrain", "distill" or "compare".
 
-    Args:
-        name: as the user typed it.
-        verb: which reads it: "pretrain", "distill" or "compare".
-
-    Raises:
-        InputError: there is neither.
+    `name` is a file or a built-in recipe; neither is an InputError.
     """
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
@@ -84,8 +79,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a study's recipe that sets options of the call.
 
-    Raises:
-        ConfigError: a switch that is neither true nor false.
+    A switch that is neither true nor false is a ConfigError.
     """
     found = {name: content[name] for name in _CALL if name in content}
     for name in ("overwrite", "json"):

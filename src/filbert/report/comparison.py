@@ -7,7 +7,7 @@ N rows, C labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -97,19 +97,13 @@ class StudyFiles:
         self.positive = None if positive is None else self.labels.index(positive)
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
         self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
-
-    @cached_property
-    def metrics(self) -> list[tuple[str, str]]:
-        """(key, heading) of the measured metrics; the first one decides the ranking."""
         columns = MULTICLASS if self.positive is None else BINARY
         known = {key for one in self.contestants for key in one.get("test") or ()}
-        return [column for column in columns if column[0] in known]
-
-    @cached_property
-    def measured(self) -> list[dict[str, Any]]:
-        """Entries with test metrics, the best first."""
+        # (key, heading) of the measured metrics; the first one decides the ranking.
+        self.metrics = [column for column in columns if column[0] in known]
         with_metrics = [one for one in self.contestants if one.get("test")]
-        return sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
+        # The best first.
+        self.measured = sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
 
     def value(self, one: dict[str, Any]) -> float | None:
         """Return the mean of the deciding metric over the seeds."""
@@ -168,23 +162,16 @@ class StudyFiles:
 
 
 def write_comparison_report(folder: Path) -> Path:
-    """Write report.html and plots/*.png into a study's folder; return the page's path.
+    """Write report.html and plots/*.png into the folder of a study; return the page's path.
 
-    Missing seeds and contestants are left out and named.
-
-    Args:
-        folder: Written by `filbert compare --out`, finished or not.
-
-    Raises:
-        InputError: There is no results.json.
-        FormatError: A file is damaged.
+    Missing seeds and contestants are left out and named. Without results.json it is an InputError,
+    a damaged file is a FormatError.
     """
     study = StudyFiles(Path(folder))
-    sections: list[Section | None] = []
+    make: list[Callable[[StudyFiles], Section | None]] = []
     if study.measured:
-        sections = [ranking(study), tests(study), curves(study), costs(study), errors(study)]
-        sections += [slices(study), worst_errors(study)]
-        sections.insert(1, next_steps(study))
+        make = [ranking, next_steps, tests, curves, costs, errors, slices, worst_errors]
+    make += [data, failures, provenance]
     return write_page(
         study.path / "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
@@ -192,7 +179,7 @@ def write_comparison_report(folder: Path) -> Path:
         headline=headline(study),
         notes=study.results.get("notes") or [],
         facts=headline_facts(study),
-        sections=[*sections, data(study), failures(study), provenance(study)],
+        sections=[one(study) for one in make],
     )
 
 
@@ -308,25 +295,21 @@ def tests(study: StudyFiles) -> Section | None:
 def curves(study: StudyFiles) -> Section:
     """Return ROC and precision-recall curves of two labels, and the calibration."""
     charts, at, of_label = {}, study.positive, "the predicted label"
-    calibrated = []
+    lines = []
     for name, scores in study.scores.items():
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
         if at is not None:
             is_true, confidence = scores.gold == at, scores.probabilities[:, at]
-        calibrated.append((name, study.colors[name], is_true, confidence))
+        lines.append(Ranking(name, is_true, confidence, study.colors[name]))
     if at is not None:
         of_label = f"label {study.labels[at]}"
-        lines = [
-            Ranking(name, is_true, confidence, color)
-            for name, color, is_true, confidence in calibrated
-        ]
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
             charts[kind] = (plots.ranking_plot(ordered, kind), caption)
     charts["calibration"] = (
         plots.reliability_plot(
-            calibrated, xlabel=f"probability of {of_label}", ylabel="observed frequency"
+            lines, xlabel=f"probability of {of_label}", ylabel="observed frequency"
         ),
         f"Calibration: observed frequency of {of_label} over its predicted probability, in bins of "
         "equally many rows. Dashed: calibrated; below it the probabilities are too high.",
@@ -369,24 +352,20 @@ def costs(study: StudyFiles) -> Section | None:
 
 
 def errors(study: StudyFiles) -> Section:
-    """Return confusion matrices."""
-    num = len(study.labels)
+    """Return confusion matrices, and the F1 of every label by contestant."""
     charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
-        counts = crossed(list(zip(scores.gold, scores.predicted, strict=True)), num)
+        pairs = list(zip(scores.gold, scores.predicted, strict=True))
+        matrix = plots.Matrix(study.labels, crossed(pairs, len(study.labels)))
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
-        charts[f"confusion_{number}"] = plots.Matrix(study.labels, counts), caption
-    return section("Errors", gallery(study.path, charts), per_label(study))
-
-
-def per_label(study: StudyFiles) -> Table:
-    """Return the F1 of every label by contestant."""
+        charts[f"confusion_{number}"] = matrix, caption
     rows: list[list[object]] = []
     for at, label in enumerate(study.labels):
         found = [label_metrics(s.gold == at, s.predicted == at) for s in study.scores.values()]
         row = [fixed(one["f1"], study.digits) for one in found]
         rows.append([label, *row, numbers.count(found[0]["support"])])
-    return Table(["label", *study.scores, "gold rows"], rows, title="F1 by label")
+    table = Table(["label", *study.scores, "gold rows"], rows, title="F1 by label")
+    return section("Errors", gallery(study.path, charts), table)
 
 
 def worst_errors(study: StudyFiles) -> Section | None:

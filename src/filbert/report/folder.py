@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,64 +18,52 @@ SPLITS = ("test", "dev")
 Prediction = dict[str, Any]
 
 
-@dataclass
 class RunFolder:
-    """The files of one run.
+    """The files of one run, as they are when it is created.
 
     Attributes:
-        path: The folder.
         run: Content of run.json.
+        problem: See `problem_of`.
+        labels: Label names in the order of their ids.
+        positive: The positive class of a binary run: as declared, otherwise the second label.
         steps: Lines of metrics.jsonl about optimizer steps.
         evaluations: Lines of metrics.jsonl about evaluations on dev.
-        predictions: Rows of predictions/dev.jsonl and test.jsonl, by split.
+        split: The split of the plots: that of the headline if its predictions exist, otherwise any.
+        rows: Predictions of that split.
+        metrics, data: Its metrics, and facts about its rows, in run.json.
         baseline_predictions: Predictions of the baselines for the same rows, by baseline name.
+
+    Raises:
+        InputError: There is no run.json.
+        FormatError: A file is damaged.
     """
 
-    path: Path
-    run: dict[str, Any]
-    steps: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
-    predictions: dict[str, list[Prediction]]
-    baseline_predictions: dict[str, list[Prediction]]
-
-    @property
-    def problem(self) -> str | None:
-        """The kind of problem; see `problem_of`."""
-        return problem_of(self.run)
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """Label names in the order of their ids."""
-        return [str(label) for label in self.run.get("labels") or ()]
-
-    @cached_property
-    def positive(self) -> str | None:
-        """The positive class of a binary run: as declared, otherwise the second label."""
-        declared = self.run.get("positive")
-        if declared is None and len(self.labels) == 2:
-            declared = self.labels[1]
-        return None if declared is None else str(declared)
-
-    @cached_property
-    def split(self) -> str | None:
-        """The split of the plots: that of the headline if its predictions exist, otherwise any."""
+    def __init__(self, path: Path) -> None:
+        if not (path / "run.json").is_file():
+            raise InputError(
+                f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
+            )
+        self.path, self.run = path, read_json(path / "run.json")
+        self.problem = problem_of(self.run)
+        self.labels = [str(label) for label in self.run.get("labels") or ()]
+        self.positive: str | None = self.run.get("positive")
+        if self.positive is None and len(self.labels) == 2:
+            self.positive = self.labels[1]
+        lines = read_lines(path / "metrics.jsonl")
+        self.steps = [line for line in lines if "metrics" not in line]
+        evaluations = [line for line in lines if "metrics" in line]
+        self.evaluations = [line for line in evaluations if line.get("split", "dev") == "dev"]
+        predictions = {s: read_lines(path / "predictions" / f"{s}.jsonl") for s in SPLITS}
         order = [headline_split(self.run), *SPLITS]
-        return next((split for split in order if split and self.predictions.get(split)), None)
-
-    @property
-    def rows(self) -> list[Prediction]:
-        """Predictions of that split."""
-        return self.predictions[self.split] if self.split else []
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Metrics of that split in run.json."""
-        return (self.run.get("metrics") or {}).get(self.split) or {}
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Facts in run.json about the rows of that split."""
-        return (self.run.get("data") or {}).get(self.split) or {}
+        self.split = next((split for split in order if split and predictions[split]), None)
+        self.rows = predictions[self.split] if self.split else []
+        self.metrics: dict[str, Any] = (self.run.get("metrics") or {}).get(self.split) or {}
+        self.data: dict[str, Any] = (self.run.get("data") or {}).get(self.split) or {}
+        self.baseline_predictions = {
+            str(baseline["name"]): read_lines(path / baseline["predictions"])
+            for baseline in self.run.get("baselines") or ()
+            if baseline.get("predictions")
+        }
 
 
 def problem_of(run: dict[str, Any]) -> str | None:
@@ -116,45 +103,10 @@ def gold_is(label: str, rows: Sequence[Prediction]) -> np.ndarray:
     return np.array([label in gold_labels(row) for row in rows], dtype=bool)
 
 
-def read_run_folder(path: Path) -> RunFolder:
-    """Read a run folder.
-
-    Raises:
-        InputError: There is no run.json.
-        FormatError: A file is damaged.
-    """
-    description = path / "run.json"
-    if not description.is_file():
-        raise InputError(
-            f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
-        )
-    run = read_json(description)
-    lines = read_lines(path / "metrics.jsonl")
-    return RunFolder(
-        path,
-        run,
-        steps=[line for line in lines if "metrics" not in line],
-        evaluations=[
-            line for line in lines if "metrics" in line and line.get("split", "dev") == "dev"
-        ],
-        predictions={
-            split: read_lines(path / "predictions" / f"{split}.jsonl") for split in SPLITS
-        },
-        baseline_predictions={
-            str(baseline["name"]): read_lines(path / baseline["predictions"])
-            for baseline in run.get("baselines") or ()
-            if baseline.get("predictions")
-        },
-    )
-
-
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSONL file; empty if there is no such file.
+    """Return the objects of a JSONL file, none without the file; other lines are a FormatError.
 
     A last line without a line break is left out, as an interrupted run may have cut it.
-
-    Raises:
-        FormatError: A line is not JSON.
     """
     if not path.is_file():
         return []
@@ -188,12 +140,8 @@ class Scores:
 def read_scores(path: Path, labels: Sequence[str]) -> Scores:
     """Read the predictions of a classifier with one label a row; the most probable is predicted.
 
-    Args:
-        path: predictions/SPLIT.jsonl of a run folder.
-        labels: C names, in the order of their ids.
-
-    Raises:
-        FormatError: The file is missing, empty or damaged.
+    `path` is predictions/SPLIT.jsonl of a run folder, and `labels` are the names in the order of
+    their ids. A file that is missing, empty or damaged is a FormatError.
     """
     lines = read_lines(path)
     try:

@@ -312,7 +312,7 @@ def values_of(lines: Lines, key: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A line of a ROC or precision-recall plot: bool (N,) and float (N,), with both classes."""
+    """A line of a plot: bool (N,), of both classes for ROC or precision-recall, and float (N,)."""
 
     name: str
     is_positive: np.ndarray
@@ -369,24 +369,22 @@ def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float
     return Plot("threshold", "", series, xlim=(0, 1), ylim=(0, 1.01), borders=borders)
 
 
-def reliability_plot(
-    models: Sequence[tuple[str, int, np.ndarray, np.ndarray]], *, xlabel: str, ylabel: str
-) -> Plot:
+def reliability_plot(models: Sequence[Ranking], *, xlabel: str, ylabel: str) -> Plot:
     """Return the observed frequency over the score; of one model with 95 % intervals and its rows.
 
-    A model is (name, colour, is true, bool (N,), scores, float (N,) in [0, 1]).
+    Scores are in [0, 1].
     """
     series, below = [Series("", [0, 1], [0, 1], -1, "dashes")], None
-    for name, color, is_true, scores in models:
-        bins = by_quantile(is_true, scores)
+    for model in models:
+        bins = by_quantile(model.is_positive, model.scores)
         x, y = [score for score, _ in bins], [outcomes.mean() for _, outcomes in bins]
         ends = None
         if len(models) == 1:
             ends = np.transpose([share_interval(outcomes) for _, outcomes in bins])
-            counts, edges = np.histogram(scores, bins=20, range=(0, 1))
-            rows = Series("rows", (edges[1:] + edges[:-1]) / 2, counts, color, "bars")
+            counts, edges = np.histogram(model.scores, bins=20, range=(0, 1))
+            rows = Series("rows", (edges[1:] + edges[:-1]) / 2, counts, model.color, "bars")
             below = Plot(xlabel, "rows", [rows], xlim=(0, 1), ylim=(0, None))
-        series.append(Series(name, x, y, color, "both", ends))
+        series.append(Series(model.name, x, y, model.color, "both", ends))
     return Plot(xlabel, ylabel, series, xlim=(0, 1), ylim=(0, 1.02), below=below)
 
 

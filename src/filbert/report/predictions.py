@@ -14,21 +14,18 @@ from filbert.metrics.classification import label_metrics
 from filbert.metrics.entities import entities_of, split
 from filbert.metrics.squad import answer_scores, normalize
 from filbert.report import numbers, plots
-from filbert.report.folder import (
-    Prediction,
-    RunFolder,
-    gold_is,
-    predicted_labels,
-    scores_of,
-)
+from filbert.report.folder import Prediction, RunFolder, gold_is, predicted_labels, scores_of
 from filbert.report.plots import Ranking
 from filbert.report.render import Section, Table, gallery, section
 from filbert.report.table import model_name
 
 MOST_CURVES = 6
 MOST_LABELS = 40
-# First words of the groups of answers by their length.
-ANSWER_WORDS = (1, 2, 3, 4, 6, 11)
+# Groups of answers by their length: the least words, and the name.
+ANSWER_WORDS = {
+    1: "1 word", 2: "2 words", 3: "3 words", 4: "4 to 5 words", 6: "6 to 10 words",
+    11: "11 or more words",
+}  # fmt: skip
 DEPTHS = (1, 3, 5, 10, 50, 100)
 
 OUTCOMES = {
@@ -75,19 +72,15 @@ def ranking(folder: RunFolder) -> Section | None:
 def rankings(folder: RunFolder) -> list[Ranking]:
     """Return the curves that can be drawn: model and baselines, or the most frequent labels."""
     if folder.problem == "multilabel":
-        curves = [
-            Ranking(label, gold_is(label, folder.rows), scores_of(label, folder.rows))
-            for label in folder.labels
-        ]
-        curves.sort(key=lambda one: -int(one.is_positive.sum()))
+        lines = [(label, label, folder.rows) for label in folder.labels]
     else:
-        label = folder.positive or ""
-        contenders = {model_name(folder.run): folder.rows, **folder.baseline_predictions}
-        curves = [
-            Ranking(name, gold_is(label, rows), scores_of(label, rows))
-            for name, rows in contenders.items()
-            if rows
-        ]
+        models = {model_name(folder.run): folder.rows, **folder.baseline_predictions}
+        lines = [(name, folder.positive or "", rows) for name, rows in models.items() if rows]
+    curves = [
+        Ranking(name, gold_is(label, rows), scores_of(label, rows)) for name, label, rows in lines
+    ]
+    if folder.problem == "multilabel":
+        curves.sort(key=lambda one: -int(one.is_positive.sum()))
     drawable = [one for one in curves if 0 < one.is_positive.sum() < len(one.is_positive)]
     if folder.problem == "binary" and len(drawable) < len(curves):
         return []
@@ -170,21 +163,19 @@ def calibrated(folder: RunFolder) -> Section | None:
     else:
         meaning = "share of correct rows"
         is_true = np.array([row.get("label", row.get("choice")) == row["gold"] for row in rows])
-        scores = np.array([max(_values(row["scores"])) for row in rows])
+        # A choice has a list of scores.
+        every = [row["scores"] for row in rows]
+        scores = np.array([max(s.values() if isinstance(s, dict) else s) for s in every])
     error = calibration.expected_calibration_error(is_true, scores)
     caption = (
         "Reliability diagram: on the dashed line the model is calibrated. Every point has equally "
         "many rows; vertical bars: 95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
         f"{numbers.metric(error)} (15 bins)."
     )
-    models = [("observed", 0, is_true, scores)]
-    plot = plots.reliability_plot(models, xlabel="score", ylabel=meaning)
+    observed = Ranking("observed", is_true, scores)
+    plot = plots.reliability_plot([observed], xlabel="score", ylabel=meaning)
     charts = {"reliability": (plot, caption)}
     return section("Calibration", num_rows(folder), gallery(folder.path, charts))
-
-
-def _values(scores: Any) -> list[float]:
-    return list(scores.values()) if isinstance(scores, dict) else scores
 
 
 # Regression and embeddings
@@ -332,10 +323,6 @@ def answers(folder: RunFolder) -> Section:
         min(len(normalize(text).split()) for text in row["gold"]) if row["gold"] else 0
         for row in rows
     ]
-    names = ["unanswerable", "1 word"]
-    for start, end in zip(ANSWER_WORDS[1:], [*ANSWER_WORDS[2:], None], strict=True):
-        last = "or more" if end is None else f"to {end - 1}" if end > start + 1 else ""
-        names.append(f"{start} {last} words".replace("  ", " "))
     contexts = by_tokens(np.array([row["num_tokens"] for row in rows]))
     answered = []
     for name, wanted in (("answerable", True), ("unanswerable", False)):
@@ -343,8 +330,9 @@ def answers(folder: RunFolder) -> Section:
         answered.append([name, numbers.count(sum(given)), numbers.count(len(given) - sum(given))])
     scores = question_scores(rows)
     head = ["questions", "answered", "left empty"]
-    by_length = np.searchsorted(ANSWER_WORDS, np.maximum(lengths, 1), "right")
+    by_length = np.searchsorted([*ANSWER_WORDS], np.maximum(lengths, 1), "right")
     by_length[[not row["gold"] for row in rows]] = 0
+    names = ("unanswerable", *ANSWER_WORDS.values())
     by_words = {name: by_length == number for number, name in enumerate(names)}
     return section(
         "Answers",
@@ -383,7 +371,7 @@ def question_scores(rows: list[Prediction]) -> np.ndarray:
     # With unanswerable questions the empty answer may be correct: the rules of SQuAD v2.0.
     empty = any(not row["gold"] for row in rows)
     scores = [answer_scores(row["gold"], row["answer"], empty_can_match=empty) for row in rows]
-    return np.array(scores, dtype=float).reshape(len(rows), 2)
+    return np.array(scores, dtype=float)
 
 
 def choices(folder: RunFolder) -> Section:

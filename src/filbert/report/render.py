@@ -43,8 +43,6 @@ class Table:
     Attributes:
         head: Column headings; empty for a table of names and values.
         rows: Cells: strings, numbers or `Cell`.
-        num_text_columns: Number of left-aligned columns.
-        title: A heading above the table.
         passages: (name, text) pairs below each row; empty for none.
         folded: Whether only the title is visible until it is clicked.
     """

@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from filbert.report import numbers, plots, predictions
-from filbert.report.folder import (
-    SPLITS,
-    RunFolder,
-    headline_split,
-    problem_of,
-    read_run_folder,
-)
+from filbert.report.folder import SPLITS, RunFolder, headline_split, problem_of
 from filbert.report.render import (
     Cell,
     Section,
@@ -72,15 +66,14 @@ def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
         InputError: There is no run.json.
         FormatError: A file is damaged.
     """
-    folder = read_run_folder(Path(run_folder))
+    folder = RunFolder(Path(run_folder))
     run = folder.run
     of_task = predictions.SECTIONS.get(folder.problem or "", ()) if folder.rows else ()
     of_data = corpora if folder.problem == "pretraining" else lengths
     make: list[Callable[[RunFolder], Section | None]]
-    make = [results, seeds, training, *of_task, of_data]
+    make = [results, next_steps, seeds, training, *of_task, of_data, slices]
     sections = [one(folder) for one in make]
-    sections += [slices(folder), worst_errors(folder, hide_texts=hide_texts)]
-    sections.insert(1, next_steps(folder))
+    sections.append(worst_errors(folder, hide_texts=hide_texts))
     status = run.get("status")
     return write_page(
         folder.path / "report.html",

@@ -116,10 +116,8 @@ def _share(outcomes: np.ndarray) -> Cell:
 def by_columns(folder: RunFolder) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return rows by values of columns that training did not read, and columns beyond MOST_COLUMNS.
 
-    A column has 2 to MOST_VALUES values, and each of them is in FEWEST_ROWS rows or more.
-
-    Raises:
-        FilbertError: The data file is missing, has changed or cannot be read.
+    A column has 2 to MOST_VALUES values, and each of them is in FEWEST_ROWS rows or more. A data
+    file that is missing, has changed or cannot be read is a FilbertError.
     """
     from filbert.data.columns import ColumnNames
     from filbert.data.records import read_rows
@@ -274,13 +272,10 @@ RULES: dict[str, tuple[str, Callable[[list[Prediction]], Errors]]] = {
 def passages(
     folder: RunFolder, predictions: Collection[Prediction]
 ) -> tuple[dict[int, Passages], str]:
-    """Return excerpts of the texts of some predictions, read again from the data file, and kept.
+    """Return (name, excerpt) pairs of some predictions by row number, or why there are none.
 
-    The file is only read if its sha256 is that of the run; other texts would not belong to these
-    predictions. Otherwise the texts are those that an earlier report kept in the run folder.
-
-    Returns:
-        (name, excerpt) pairs by row number, and the reason when there are none.
+    The data file is only read if its sha256 is that of the run; other texts would not belong to
+    these predictions. Otherwise they are those that an earlier report kept in the run folder.
     """
     kept = folder.path / KEPT
     try:

@@ -354,7 +354,7 @@ def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int 
     names = METHODS if method == "all" else tuple(name.strip() for name in method.split(","))
     points = {name: steps if name == METHODS[0] or len(names) == 1 else None for name in names}
     for name, count in points.items():
-        check_method(name, steps=count)
+        check_method(name, count)
     return points
 
 
