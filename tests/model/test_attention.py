@@ -15,6 +15,7 @@ from filbert.model.attention import (
     _GroupedAttention,
     attend,
     group_lengths,
+    max_scores_on,
 )
 
 # Equal ones, near-equal ones in one group, some alone, and some that are divided into blocks.
@@ -181,6 +182,6 @@ def test_padding_inside_attention_stays_under_five_percent(lengths):
     plan = AttentionPlan(batch)
     places = sum(group.count * group.length for group in plan.groups)
     assert batch.num_tokens >= 0.95 * places
-    runs = group_lengths(batch.lengths, torch.device("cpu"))
+    runs = group_lengths(batch.lengths, max_scores_on(torch.device("cpu")))
     assert [a for a, _ in runs] == [0, *[b for _, b in runs[:-1]]]
     assert runs[-1][1] == len(lengths)

@@ -102,9 +102,7 @@ def pairs(
             first, middle, last = offsets[2 * document : 2 * document + 3]
             plan.extend((*_truncated([first, middle], [middle, last], max_tokens, rng), _NO_LABEL))
         else:
-            plan.extend(
-                pairs_of_document(sentences, document, rng, max_tokens=max_tokens, **draw)
-            )
+            plan.extend(pairs_of_document(sentences, document, rng, max_tokens=max_tokens, **draw))
     return _as_plan(plan)
 
 

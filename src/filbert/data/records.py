@@ -375,9 +375,7 @@ def _header(lines: Lines, reader: Any) -> list[str]:
     raise InputError(f"{lines.path}: an empty file; expected a header with the names of columns.")
 
 
-def _table_rows(
-    lines: Lines, reader: Any, choice: _Choice, report: OnError
-) -> Iterator[Row]:
+def _table_rows(lines: Lines, reader: Any, choice: _Choice, report: OnError) -> Iterator[Row]:
     path, names = str(lines.path), _header(lines, reader)
     places = [(key, names.index(own)) for key, own in choice.pick(names).items()]
     for line, fields in _records(lines, reader, report):

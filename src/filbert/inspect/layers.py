@@ -102,7 +102,8 @@ def states_by_layer(
     numbers = tuple(range(model.config.num_hidden_layers + 1))
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
-        return (hidden_states(model.encoder, batch, numbers).unflatten(-1, (len(numbers), -1)),)
+        states = hidden_states(model.encoder, batch, numbers)
+        return (states.view(len(states), len(numbers), -1),)
 
     outputs = forward(
         model,
@@ -124,7 +125,8 @@ def _features(predictor: Predictor, examples: Sequence[Example]) -> np.ndarray:
         rows = _word_rows(examples[number])
         chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
         features[number] = chosen.numpy()
-    return np.concatenate(features).swapaxes(0, 1)
+    joined: np.ndarray = np.concatenate(features)
+    return joined.swapaxes(0, 1)
 
 
 def _word_rows(example: Example) -> torch.Tensor | None:

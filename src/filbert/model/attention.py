@@ -128,7 +128,7 @@ class AttentionPlan:
         batch, device = self.batch, self.batch.input_ids.device
         borders = list(accumulate(batch.lengths, initial=0))
         groups: list[Group] = []
-        for first, last in group_lengths(batch.lengths, device):
+        for first, last in group_lengths(batch.lengths, max_scores_on(device)):
             lengths = batch.lengths[first:last]
             rows = self._rows_of_a_block(max(lengths))
             if rows is None:
@@ -161,9 +161,13 @@ class AttentionPlan:
         return square(self.bias_AP.detach(), longest, longest, 0)
 
 
-def group_lengths(lengths: tuple[int, ...], device: torch.device) -> list[tuple[int, int]]:
+def max_scores_on(device: torch.device) -> int:
+    """Return the most scores per head of a group of several sequences."""
+    return _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
+
+
+def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, int]]:
     """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
-    max_scores = _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
     runs, first = [], 0
     while first < len(lengths):
         longest = total = lengths[first]

@@ -270,7 +270,7 @@ class SentenceEmbedding:
         for prediction, start, size in zip(predictions, starts, sizes, strict=True):
             if size == 1:
                 prediction["embedding"] = outputs[start].float().tolist()
-        lengths = lengths_of(examples, sizes)
+        lengths = lengths_of(examples)
         return [row | length for row, length in zip(predictions, lengths, strict=True)]
 
     calibrate = uncalibrated

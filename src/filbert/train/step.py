@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, collate
-from filbert.model.attention import group_lengths
+from filbert.model.attention import group_lengths, max_scores_on
 from filbert.model.cpu import float32_by_onednn, fuses
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
@@ -134,7 +134,8 @@ def _sizes(
 ) -> tuple[int, int, int]:
     """Return the numbers of tokens, sequences and attention positions of this rank."""
     lengths = [[len(e.input_ids) for e in examples] for examples in micro_batches if examples]
-    places = [max(r[a:b]) * (b - a) for r in lengths for a, b in group_lengths(tuple(r), device)]
+    most = max_scores_on(device)
+    places = [max(r[a:b]) * (b - a) for r in lengths for a, b in group_lengths(tuple(r), most)]
     return sum(map(sum, lengths)), sum(map(len, lengths)), sum(places)
 
 
