@@ -125,8 +125,7 @@ def _features(predictor: Predictor, examples: Sequence[Example]) -> np.ndarray:
         rows = _word_rows(examples[number])
         chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
         features[number] = chosen.numpy()
-    joined: np.ndarray = np.concatenate(features)
-    return joined.swapaxes(0, 1)
+    return np.swapaxes(np.concatenate(features), 0, 1)
 
 
 def _word_rows(example: Example) -> torch.Tensor | None:

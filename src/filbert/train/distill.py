@@ -13,22 +13,23 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.labels import listed
 from filbert.data.loader import Loader
-from filbert.data.splitting import SPLITS
+from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.predictor import Predictor
 from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, task_from_dict, task_to_dict
+from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
 from filbert.tasks.distillation import (
     LayerDistillation,
     SoftLabels,
     patient_losses,
     tinybert_losses,
 )
-from filbert.tasks.rows import read_task_rows
+from filbert.tasks.rows import read_task_rows, row_labels
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
@@ -124,8 +125,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."
         )
-    files = {name: getattr(options.data, name) for name in SPLITS}
-    rows = {n: list(read_task_rows(task, f, options.data.columns)) for n, f in files.items() if f}
+    rows = _read_rows(options, task)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     assert teacher.checkpoint is not None
@@ -233,6 +233,29 @@ def _layer_losses(
             )
     check_layer_losses(losses, student, teacher)
     return losses
+
+
+def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
+    """Read train, dev and test, and check that the teacher has every label."""
+    data, form = options.data, task.spec.row_format
+    known = set(form.known_labels(task.spec))
+    rows: dict[str, list[Row]] = {}
+    for name in ("train", "dev", "test"):
+        path = getattr(data, name)
+        if not path:
+            continue
+        rows[name] = list(read_task_rows(task, path, data.columns))
+        if task.spec.labels is None:
+            continue
+        blank = changed(task, labels=None, positive=None)
+        labels = {label for row in rows[name] for label in row_labels(blank, row)}
+        if unknown := sorted(labels - known):
+            raise ConfigError(
+                f"{path} holds the labels {listed(unknown)}, which the teacher "
+                f"{options.model.teacher} does not have; it has {listed(sorted(known))}. Use a "
+                "teacher for these labels, or leave such rows out."
+            )
+    return rows
 
 
 # Training
