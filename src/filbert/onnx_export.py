@@ -103,6 +103,7 @@ def export_onnx(
     names: ColumnNames | None = None,
     max_loss: float | None = None,
     keep: Sequence[str] = (),
+    hidden_too: bool = False,
 ) -> dict[str, Any]:
     """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
 
@@ -114,6 +115,7 @@ def export_onnx(
         data: Labelled rows, to compare metrics on; `names` are their columns.
         max_loss: The most that a metric on `data` may be worse by.
         keep: Layers that stay float32 next to int8 if neither of the two names any.
+        hidden_too: Output the hidden states of a model with a head, too.
 
     Returns:
         The entry of filbert.json about the export.
@@ -136,7 +138,7 @@ def export_onnx(
     kept = recorded(checkpoint, cast(Model, predictor.model))[0] or list(keep) if int8 else []
     if int8 and data is not None and max_loss is not None and not kept:
         kept = choose_float_layers(predictor, data, names, max_loss=max_loss)["float_layers"]
-    graph = build_graph(checkpoint, vectors, int8=int8, keep=kept)
+    graph = build_graph(checkpoint, vectors, int8=int8, keep=kept, hidden_too=hidden_too)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
         save_graph(graph, new / MODEL_FILE)
@@ -171,6 +173,8 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
         check_installed()
         predictor = Predictor.load(model, device="cpu")
         assert isinstance(predictor.model, Model) and predictor.checkpoint is not None
+        if predictor.checkpoint.head in ("masked_lm", "pretraining"):
+            raise ConfigError("it would fill no masks.")
         kept, _ = recorded(predictor.checkpoint, predictor.model)
         content = f"{version('filbert')} {model_digest(predictor)} {kept}"
         folder = cache_folder() / "int8" / hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -178,7 +182,7 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
             if not kept:
                 worst = list(sensitivities(predictor.model, predictor.text_examples(_PROBES)))
                 kept = worst[: len(worst) // 6]
-            export_onnx(model, folder, int8=True, keep=kept)
+            export_onnx(model, folder, int8=True, keep=kept, hidden_too=True)
     except ConfigError as error:
         log.warning("int8 is not by onnxruntime: %s", error)
         return model, dict(loading)
@@ -296,7 +300,8 @@ def compare_outputs(
     examples = [
         Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
     ]
-    original, names = predictor.model, model.session.outputs
+    original = predictor.model
+    names = model.session.outputs if model.head is None else model.answers
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         wanted = _parts(original.encoder(batch) if model.head is None else original(batch))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,11 +25,17 @@ CLS, SEP, MASK = 2, 3, 4
 PIECES = range(20, 24)  # the ids of ##ly ##ing ##ed ##s in the tiny vocabulary
 
 
-def masker_of(tiny: Tokenizer, unit: str = "token", style: str = "bert", rate: float = 0.15):
+def masker_of(
+    tiny: Tokenizer,
+    unit: str = "token",
+    style: str = "bert",
+    rate: float = 0.15,
+    weights: np.ndarray | None = None,
+):
     options = ObjectiveOptions(
         masking=unit, mask_style=style, mask_rate=rate, max_predictions=10**6
     )
-    return Masker(tiny, options)
+    return Masker(tiny, options, weights)
 
 
 def random_rows(lengths: list[int], seed: int = 0) -> tuple[TokenRows, np.ndarray]:
@@ -138,10 +142,10 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
     weights[[10, 11, 12]] = 1, 2, 3
     ids = np.tile(np.array([CLS, 10, 11, 12, SEP], np.int32), count)
     rows = TokenRows(ids, np.arange(0, 5 * count + 1, 5), keys_of(0, 0, np.arange(count)))
-    masker = replace(masker_of(tiny), weights=weights)
+    masker = masker_of(tiny, weights=weights)
     first = np.bincount([p[0] for p, _ in mask(rows, masker)[1]], minlength=4)[1:] / count
     assert np.abs(first - np.array([1, 2, 3]) / 6).max() < 0.01
-    targets = mask(rows, replace(masker_of(tiny, rate=0.4), weights=weights))[1]
+    targets = mask(rows, masker_of(tiny, rate=0.4, weights=weights))[1]
     assert {len(p) for p, _ in targets} == {2}
     left = np.bincount([6 - int(p.sum()) for p, _ in targets], minlength=4)[1:] / count
     # The one that is left: by hand from the two orders in which the others can be drawn.

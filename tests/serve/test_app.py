@@ -16,7 +16,7 @@ from tests.serve.conftest import running
 from filbert.cli.main import run
 from filbert.errors import ConfigError, InputError
 from filbert.inference.predictor import Predictor
-from filbert.onnx_export import export_onnx
+from filbert.onnx_export import export_onnx, int8_engine
 from filbert.serve.app import check_address, load_app
 from filbert.serve.logs import JsonLines, WithoutQueries
 from filbert.serve.settings import ModelSettings, Settings, named_models
@@ -83,7 +83,10 @@ def test_a_taken_port_and_an_unknown_host_are_refused():
 def test_the_server_computes_in_the_precision_that_it_reports(tiny_model, precision, least):
     app, _ = load(tiny_model, precision=precision)
     (exact,) = Predictor.load(tiny_model).embed([SENTENCE])
-    (rounded,) = Predictor.load(tiny_model, precision=precision).embed([SENTENCE])
+    engine, loading = str(tiny_model), {"precision": precision, "backend": "torch", "device": None}
+    if precision == "int8":
+        engine, loading = int8_engine(engine, loading)
+    (rounded,) = Predictor.load(engine, **loading).embed([SENTENCE])
     with running(app) as address:
         found = httpx.post(f"{address}/embed", json={"inputs": SENTENCE, "normalize": False})
         info = httpx.get(f"{address}/info").json()
@@ -96,7 +99,7 @@ def test_the_server_computes_in_the_precision_that_it_reports(tiny_model, precis
 def test_int8_that_was_never_compared_with_float32_is_logged(
     unmeasured_model, films, caplog, tmp_path
 ):
-    warning = "not compared with float32 on labelled rows: filbert convert --to int8"
+    warning = "not compared with float32 on labelled rows: filbert "
 
     def logged(model=unmeasured_model, **settings) -> str:
         caplog.clear()

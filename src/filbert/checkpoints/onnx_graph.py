@@ -477,6 +477,7 @@ def build_graph(
     *,
     int8: bool = False,
     keep: Collection[str] = (),
+    hidden_too: bool = False,
 ) -> onnx.ModelProto:
     """Return the graph of the whole model, float32.
 
@@ -485,6 +486,7 @@ def build_graph(
         int8: Quantize the products of the encoder's layers. Embeddings, pooler and head stay
             float32.
         keep: Names of dense layers that stay float32.
+        hidden_too: Output the hidden states of a model with a head, too.
 
     Raises:
         ConfigError: The positions of XLNet, for which there are no operators here.
@@ -497,12 +499,12 @@ def build_graph(
     hidden = padded.encoder()
     if checkpoint.head is not None:
         padded.add_logits(checkpoint.head, hidden)
-    else:
+    if checkpoint.head is None or hidden_too:
         padded.add_output("last_hidden_state", hidden, "length", config.hidden_size)
-        if vectors is not None:
-            embedding = padded.sentence_embedding(hidden, vectors)
-            width = vectors.dimension(config.hidden_size)
-            padded.add_output("sentence_embedding", embedding, width)
+    if checkpoint.head is None and vectors is not None:
+        embedding = padded.sentence_embedding(hidden, vectors)
+        width = vectors.dimension(config.hidden_size)
+        padded.add_output("sentence_embedding", embedding, width)
     content = helper.make_graph(
         graph.nodes,
         checkpoint.family,

@@ -136,6 +136,7 @@ class SessionModel(nn.Module):
 
     Attributes:
         encoder: For vectors.
+        answers: Outputs of the head.
         head: Determines the shape of the output; its weights are in the graph.
     """
 
@@ -148,6 +149,7 @@ class SessionModel(nn.Module):
             log.info("%s was exported in int8 and computes in it.", folder)
         # Callers ask an encoder for its config and its output only.
         self.encoder = cast(Encoder, self.session)
+        self.answers = tuple(name for name in self.session.outputs if name != HIDDEN)
         # The shape does not depend on the number of labels.
         count = 1 if checkpoint.head in LABELLED else None
         self.head: Head | None = meta_model(checkpoint.config, checkpoint.head, count).head
@@ -170,7 +172,7 @@ class SessionModel(nn.Module):
                 return hidden  # type: ignore[no-any-return]
             no_table = hidden.new_empty(0)
             return self.head(HeadInput(hidden, None, no_table, batch))  # type: ignore[no-any-return]
-        return joined(self.session.outputs, self.session.run(batch))  # type: ignore[no-any-return]
+        return joined(self.answers, self.session.run(batch, self.answers))  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -193,12 +193,12 @@ def int8_warning(
     """Return a warning if int8 is known to cost accuracy, or if its cost was not measured."""
     stored = (checkpoint.filbert if checkpoint is not None else None) or {}
     exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
-    if task is None:
+    if task is None or isinstance(stored.get("int8"), dict):
         return None
     if isinstance(exported, dict):
         is_unmeasured = exported.get("precision") == "int8" and "data" not in exported
         return f"{unmeasured}: filbert export --data FILE" if is_unmeasured else None
-    if precision.name != "int8" or isinstance(stored.get("int8"), dict):
+    if precision.name != "int8":
         return None
     cost = None if checkpoint is None else _measured_cost(checkpoint, "int8_loss")
     if cost is None:

@@ -279,7 +279,7 @@ class SpanQA:
         entries = spans.best_answers(
             windows, logits, n_best=self.n_best, max_length=self.max_answer_length
         )
-        # The first token of each window stands for "no answer"; the least sum counts.
+        # The first token of each window means "no answer"; the least sum counts.
         firsts = [(float(output[0, 0]), float(output[0, 1])) for output in logits]
         null = spans.SpanAnswer("", None, None, *min(firsts, key=sum))
         best = chosen = entries[0] if entries else null
