@@ -41,6 +41,8 @@ def test_torch_leaves_the_cores_to_the_session_while_it_works(film_run, tmp_path
         with pytest.raises(ZeroDivisionError):
             exported.predict(TEXTS)
         assert torch.get_num_threads() == 2
+        with sharing_cores(exported.model, 2):
+            assert exported.model.session._session.get_session_options().intra_op_num_threads == 1
         with sharing_cores(film_run.model.model):
             assert torch.get_num_threads() == 2, "torch's own models keep theirs"
     finally:

@@ -39,13 +39,15 @@ needs_onednn = pytest.mark.skipif(
 
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "relu", "tanh"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2)])
+@pytest.mark.parametrize("gelu_is_fused", [True, False])
 def test_without_gradient_a_dense_layer_computes_what_torch_does(
-    activation, dtype, tolerance, monkeypatch
+    activation, dtype, tolerance, gelu_is_fused, monkeypatch
 ):
     torch.manual_seed(0)
     layer, rows = nn.Linear(384, 512).to(dtype), torch.randn(33, 384).to(dtype)
     plain = activate(layer(rows), activation)
     monkeypatch.setattr(cpu, "mkl_is_faster", lambda *_: False)
+    monkeypatch.setattr(cpu, "gelu_is_fused", lambda: gelu_is_fused)
     calls = []
     fused = cpu._onednn_product
     monkeypatch.setattr(cpu, "_onednn_product", lambda *args: calls.append(1) or fused(*args))

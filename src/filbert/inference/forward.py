@@ -120,11 +120,11 @@ def forward(
 
         return finish
 
-    with sharing_cores(model):
-        is_alone = one_at_a_time or device.type != "cpu"
-        streams = 1 if is_alone else min(_MOST_STREAMS, torch.get_num_threads())
-        most = max_tokens or default_max_tokens(device)
-        batches = even_batches([len(e.input_ids) for e in examples], most, streams)
+    is_alone = one_at_a_time or device.type != "cpu"
+    streams = 1 if is_alone else min(_MOST_STREAMS, torch.get_num_threads())
+    most = max_tokens or default_max_tokens(device)
+    batches = even_batches([len(e.input_ids) for e in examples], most, streams)
+    with sharing_cores(model, streams if len(batches) > 1 else 1):
         yield from finished(launch, batches, streams, device)
 
 
@@ -311,7 +311,7 @@ def finished(
     def begin() -> None:
         # The first question of a thread would undo what was set before it.
         torch.get_num_threads()
-        torch.set_num_threads(threads // streams)
+        torch.set_num_threads(max(1, threads // streams))
         ready.wait()
 
     pool = ThreadPoolExecutor(streams, "filbert-stream", begin)

@@ -107,9 +107,21 @@ def _dense(rows: Tensor, layer: nn.Module, activation: str | None) -> Tensor:
 
 
 def _onednn_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str | None) -> Tensor:
+    if FUSED[act][0] == "gelu" and rows.dtype == torch.float32 and not gelu_is_fused():
+        return _gelu_after_product(rows, weight, bias, act)
+    return _fused_product(rows, weight, bias, act)
+
+
+def _fused_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str | None) -> Tensor:
     unary, algorithm = FUSED[act]
     product: Any = torch.ops.mkldnn._linear_pointwise
     return cast("Tensor", product(rows, weight, bias, unary, [], algorithm))
+
+
+def _gelu_after_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str) -> Tensor:
+    gelu: Any = torch.ops.aten.gelu_
+    sums = _fused_product(rows, weight, bias, None)
+    return cast("Tensor", gelu(sums, approximate=FUSED[act][1]))
 
 
 @cache
@@ -172,7 +184,7 @@ def trial(name: str, products_of: Callable[[Tensor, nn.Linear], Products]) -> Tr
 
 @cache
 def float32_trial() -> Trial:
-    """Measure dense layers and attention's products by MKL and by oneDNN."""
+    """Measure dense layers, their GELU and attention's products by MKL, oneDNN and torch."""
 
     def products_of(rows: Tensor, layer: nn.Linear) -> Products:
         engines: Products = {"MKL": lambda: layer(rows)}
@@ -182,10 +194,13 @@ def float32_trial() -> Trial:
             engines["attention oneDNN"] = lambda: products(heads, heads.mT)
         if torch.float32 in _fused_dtypes():
             packed = PackedLinear(layer)
-            engines["oneDNN"] = lambda: packed(rows)
+            parts = (rows, packed.packed, packed.own_bias)
+            engines["oneDNN"] = lambda: _fused_product(*parts, None)
+            engines["oneDNN's GELU"] = lambda: _fused_product(*parts, "gelu")
+            engines["torch's GELU"] = lambda: _gelu_after_product(*parts, "gelu")
         return engines
 
-    return trial("float32", products_of)
+    return trial("float32-products", products_of)
 
 
 @cache
@@ -199,6 +214,16 @@ def mkl_is_faster(weight: Tensor, num_rows: int) -> bool:
     """Return whether MKL multiplies so many rows by a float32 weight faster than oneDNN here."""
     rows, width = 16 if num_rows <= 64 else 128, 384 if weight.numel() <= 2**20 else 768
     return weight.dtype == torch.float32 and engine_of(f"{rows}x{width}") == "MKL"
+
+
+@cache
+def gelu_is_fused() -> bool:
+    """Return whether oneDNN computes GELU in a float32 product faster than torch does after it.
+
+    With AVX2 only, torch's takes a tenth less for the product and GELU together (docs/log.md).
+    """
+    seconds = defaultdict(lambda: math.inf, float32_trial()[0].get("128x384", {}))
+    return seconds["oneDNN's GELU"] <= seconds["torch's GELU"]
 
 
 @cache
