@@ -176,7 +176,8 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
         if predictor.checkpoint.head in ("masked_lm", "pretraining"):
             raise ConfigError("it would fill no masks.")
         kept, _ = recorded(predictor.checkpoint, predictor.model)
-        content = f"{version('filbert')} {model_digest(predictor)} {kept}"
+        noted = (predictor.checkpoint.filbert or {}).get("int8")
+        content = f"{version('filbert')} {model_digest(predictor)} {noted} hidden states"
         folder = cache_folder() / "int8" / hashlib.sha256(content.encode()).hexdigest()[:16]
         if not is_export(folder):
             if not kept:

@@ -118,7 +118,9 @@ def _fused_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str |
     return cast("Tensor", product(rows, weight, bias, unary, [], algorithm))
 
 
-def _gelu_after_product(rows: Tensor, weight: Tensor, bias: Tensor | None, act: str) -> Tensor:
+def _gelu_after_product(
+    rows: Tensor, weight: Tensor, bias: Tensor | None, act: str | None
+) -> Tensor:
     gelu: Any = torch.ops.aten.gelu_
     sums = _fused_product(rows, weight, bias, None)
     return cast("Tensor", gelu(sums, approximate=FUSED[act][1]))
