@@ -107,6 +107,8 @@ def export_onnx(
 ) -> dict[str, Any]:
     """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
 
+    Returns the entry of filbert.json about the export.
+
     Args:
         out: The folder; an old one with a config.json is replaced.
         int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
@@ -116,9 +118,6 @@ def export_onnx(
         max_loss: The most that a metric on `data` may be worse by.
         keep: Layers that stay float32 next to int8 if neither of the two names any.
         hidden_too: Output the hidden states of a model with a head, too.
-
-    Returns:
-        The entry of filbert.json about the export.
 
     Raises:
         RunError: The graph computes something else.
