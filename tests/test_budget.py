@@ -15,8 +15,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (52_491, 45_000),
-    "files of src": (218, 255),
+    "lines of src": (52_492, 45_000),
+    "files of src": (217, 255),
     "lines of tests": (42_430, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),

@@ -158,7 +158,11 @@ def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSett
     if settings.workers == 1:
         logging.config.dictConfig(options["log_config"])
         app = load_app(models, settings, model_settings)
-        uvicorn.Server(uvicorn.Config(app, **options)).run()
+        server = uvicorn.Server(uvicorn.Config(app, **options))
+        server.run()
+        # Where the loop ends first, asyncio forgets the Ctrl-C that uvicorn raises again.
+        if server.started:
+            raise KeyboardInterrupt
         return
     with tempfile.TemporaryDirectory(prefix="filbert-serve-") as folder:
         os.environ[FOLDER_VARIABLE] = folder
