@@ -15,7 +15,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (52_492, 45_000),
+    "lines of src": (52_496, 45_000),
     "files of src": (217, 255),
     "lines of tests": (42_430, 43_000),
     "lines of the longest function": (60, 60),

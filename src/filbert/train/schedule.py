@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from filbert.errors import ConfigError, printable
 
-# (t, T, W, peak) -> rate after the warm-up; t in [W, T). The peak is a parameter, because
+# (t, T, W, peak) -> rate; t in [0, T), W in [0, T). The peak is a parameter, because
 # (peak * t) / W and peak * (t / W) differ in their last bits.
 Curve = Callable[[float, float, float, float], float]
 
@@ -32,12 +32,7 @@ def rate_at(schedule: str, done: float, whole: float, *, warmup: float, peak: fl
         warmup: Share of the run over which the rate rises, rounded down to whole steps or seconds.
         peak: The highest rate.
     """
-    warm = int(warmup * whole)
-    if done >= warm:
-        return SCHEDULES[schedule](done, whole, warm, peak)
-    if schedule == "electra":  # the product of rise and fall
-        return _bert(done, whole, warm, peak) * (done / warm)
-    return peak * done / warm
+    return SCHEDULES[schedule](done, whole, int(warmup * whole), peak)
 
 
 def parse_time(text: str) -> float:
@@ -61,35 +56,44 @@ def parse_time(text: str) -> float:
 
 
 def _linear(t: float, whole: float, warm: float, peak: float) -> float:
-    return peak * (whole - t) / (whole - warm)
+    return peak * t / warm if t < warm else peak * (whole - t) / (whole - warm)
 
 
 def _bert(t: float, whole: float, warm: float, peak: float) -> float:
     # The fall is counted from the first step, so the rate drops suddenly after the warm-up.
-    return peak * (1.0 - t / whole)
+    return peak * t / warm if t < warm else peak * (1.0 - t / whole)
+
+
+def _product(t: float, whole: float, warm: float, peak: float) -> float:
+    return peak * (1.0 - t / whole) * (t / warm if t < warm else 1.0)
 
 
 def _cosine(t: float, whole: float, warm: float, peak: float) -> float:
+    if t < warm:
+        return peak * t / warm
     return peak * 0.5 * (1.0 + math.cos(math.pi * (t - warm) / (whole - warm)))
 
 
 def _trapezoid(t: float, whole: float, warm: float, peak: float) -> float:
+    if t < warm:
+        return peak * t / warm
     begin = max(warm, (1.0 - _COOLDOWN) * whole)
     return peak if t < begin else peak * (1.0 - math.sqrt((t - begin) / (whole - begin)))
 
 
 def _constant(t: float, whole: float, warm: float, peak: float) -> float:
-    return peak
+    return peak * t / warm if t < warm else peak
 
 
 # Sources. linear, cosine, constant: transformers, `get_scheduler` (constant_with_warmup). bert:
-# google-research/bert, optimization.py. electra: google-research/electra, model/optimization.py.
+# google-research/bert, optimization.py. electra, the product of rise and fall:
+# google-research/electra, model/optimization.py.
 # trapezoid: Hägele et al. 2024 (arXiv 2405.18392), section 3: the fall 1 - sqrt does better than a
 # straight one, and over 20 % of the run as well as a cosine that was fitted to its length.
 SCHEDULES: dict[str, Curve] = {
     "linear": _linear,
     "bert": _bert,
-    "electra": _bert,
+    "electra": _product,
     "cosine": _cosine,
     "trapezoid": _trapezoid,
     "constant": _constant,
