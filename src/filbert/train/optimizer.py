@@ -20,8 +20,6 @@ from filbert.train.options import TrainOptions, chosen_value
 
 # Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
-# Parameters with three stacked matrices: query, key and value, or the gates of a GRU.
-_STACKED = re.compile(r"\.qkv\.weight$|\.gru\.weight_[ih]h_l0")
 # Vectors of each head, stored as matrices.
 _OF_HEADS = re.compile(r"\.relative\.\w+$")
 # Any beta to this power is 0, so the bias correction divides by 1.
@@ -48,7 +46,7 @@ def new_optimizer(
       the device has units for it, unless `precision`, as the user gave it, is float32.
 
     The "share" of a group multiplies its learning rate. "parts" is the number of matrices stacked
-    in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
+    in each parameter: 3 for query, key and value, 0 for vectors.
     "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
     shares = rate_shares(model, options.layer_decay or 1.0)
@@ -78,7 +76,7 @@ def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
     """Return the number of matrices of one size that a parameter consists of; 0 for a vector."""
     if parameter.ndim < 2 or _OF_HEADS.search(name):
         return 0
-    if not _STACKED.search(name):
+    if not name.endswith(".qkv.weight"):
         return 1
     # Queries are cut to the size of the keys, whose heads may be fewer.
     attention = model.config.attention
