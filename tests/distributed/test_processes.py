@@ -132,7 +132,6 @@ def test_processes_exchange_numbers_values_and_rows(measured):
         assert found["rows"] == [[10.0, 11.0], [12.0, 13.0], [14.0, 15.0]]
         assert not found["rows need gradients"]
         assert found["no rows"] == [0, 2]
-        assert found["numbers"] == [5, 6]
         assert found["before"] == [0, 3][rank]
         assert found["rank"] == [rank, 2, rank == 0, "cpu"]
 

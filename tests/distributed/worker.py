@@ -326,16 +326,15 @@ def small_things(parallel: Parallel) -> dict[str, Any]:
     """What is no tensor of the model."""
     rank = parallel.rank
     rows = torch.arange(6.0).view(3, 2)[: 3 * rank] + 10 * rank
-    gathered, _ = parallel.gather_rows(rows.requires_grad_(True)), parallel.barrier()
+    (gathered, _), _ = parallel.gather_rows(rows.requires_grad_(True)), parallel.barrier()
     return {
         "sum": parallel.sums([2.0**40 + rank])[0],
         "any": [parallel.any(False), parallel.any(rank == 1), parallel.any(True)],
         "broadcast": parallel.broadcast({"from": rank, "list": [1, None, 0.1]}),
         "rows": gathered.tolist(),
         "rows need gradients": gathered.requires_grad,
-        "no rows": list(parallel.gather_rows(torch.zeros(0, 2)).shape),
-        "numbers": parallel.numbers(5 + rank),
-        "before": parallel.rows_before(3 + rank),
+        "no rows": list(parallel.gather_rows(torch.zeros(0, 2))[0].shape),
+        "before": parallel.gather_rows(torch.zeros(3 + rank, 2))[1],
         "rank": [rank, parallel.world, parallel.is_first, str(parallel.device)],
     }
 

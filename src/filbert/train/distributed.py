@@ -163,32 +163,23 @@ class Parallel:
         dist.broadcast(buffer, 0)
         return value if self.is_first else json.loads(bytes(buffer.tolist()))
 
-    def numbers(self, mine: int) -> list[int]:
-        """Return a whole number of every rank, in the order of the ranks."""
-        if self.world == 1:
-            return [mine]
-        gathered = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(gathered, torch.tensor([mine]))
-        return [int(number) for number in gathered]
-
-    def gather_rows(self, rows: Tensor) -> Tensor:
-        """Return the rows (n, H) of all ranks, in the order of the ranks, without gradient.
+    def gather_rows(self, rows: Tensor) -> tuple[Tensor, int]:
+        """Return the rows (n, H) of all ranks, without gradient, and where this rank's begin.
 
         n may differ between ranks. H may be any number of dimensions, the same on all ranks.
         """
         rows = rows.detach()
         if self.world == 1:
-            return rows
-        sizes = self.numbers(len(rows))
+            return rows, 0
+        counts = [0.0] * self.world
+        counts[self.rank] = len(rows)
+        sizes = [int(size) for size in self.sums(counts)]
         padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
         padded[: len(rows)] = rows
         gathered = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(gathered, padded)
-        return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
-
-    def rows_before(self, num_rows: int) -> int:
-        """Return the number of rows of lower ranks: where this rank's begin in `gather_rows`."""
-        return sum(self.numbers(num_rows)[: self.rank])
+        parts = [part[:size] for part, size in zip(gathered, sizes, strict=True)]
+        return torch.cat(parts), sum(sizes[: self.rank])
 
 
 @contextlib.contextmanager

@@ -171,15 +171,14 @@ def _output_gradients(
     wanted = task.targets(rows or batches[0])
     # A rank without rows contributes none, of the right type.
     keep = None if rows else 0
-    values = parallel.gather_rows(wanted.values[:keep])
+    values, _ = parallel.gather_rows(wanted.values[:keep])
     own_groups = torch.tensor(wanted.groups or (), dtype=torch.int64)
-    groups = parallel.gather_rows(own_groups[:keep]).tolist()
-    gathered = parallel.gather_rows(mine)
+    groups, _ = parallel.gather_rows(own_groups[:keep])
+    gathered, start = parallel.gather_rows(mine)
     gathered.requires_grad_(True)
-    targets = wanted._replace(values=values, groups=tuple(groups) or None)
+    targets = wanted._replace(values=values, groups=tuple(groups.tolist()) or None)
     loss = task.loss(gathered, targets.to(mine.device))
     (whole,) = torch.autograd.grad(loss / (count or 1.0), gathered)
-    start = parallel.rows_before(len(mine))
     gradients = []
     for output, real in zip(outputs, is_real, strict=True):
         size = len(output) if real else 0
