@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -361,6 +362,13 @@ class Task(Objective, Protocol):
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the metrics; those in `spec.metric_names` are floats, or None if undefined."""
         ...
+
+
+def gain(metric: str, value: float | None) -> float:
+    """Return the value of a metric so that higher is better; minus infinity if it is undefined."""
+    if value is None:
+        return -math.inf
+    return float(-value if metric in FALLING else value)
 
 
 def uncalibrated(

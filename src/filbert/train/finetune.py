@@ -414,7 +414,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         path, split = folder / "predictions" / f"{name}.jsonl", splits[name]
         write_predictions(path, fitted, split.rows, split.gold, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
-    metric = outcome.metric or task.spec.selection_metric
+    metric = outcome.best["metric"] or task.spec.selection_metric
     baseline, baselines = None, list[dict[str, Any]]()
     if prepared.options.run.baseline:
         baseline, baselines = measure_baselines(
@@ -438,10 +438,9 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         )
     described = task_to_dict(fitted)
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
-    best = {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value}
     return fitted, losses | calibrated | {
         "metrics": metrics,
-        "best": best,
+        "best": outcome.best,
         "baseline": baseline,
         "baselines": baselines,
     }

@@ -5,7 +5,6 @@ N rows, F features, C outputs: classes, or labels that a row may have several of
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import warnings
@@ -24,7 +23,7 @@ from filbert.errors import ConfigError
 from filbert.inference.forward import forward, in_order
 from filbert.model.heads import Model, SequenceHead
 from filbert.model.precision import Precision
-from filbert.tasks.base import Prediction, Task
+from filbert.tasks.base import Prediction, Task, gain
 from filbert.tasks.rows import row_outputs
 
 if TYPE_CHECKING:
@@ -196,9 +195,9 @@ def fit_linear(
 
 
 def dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
-    """Return the metric that models are selected by; minus infinity if it is undefined."""
-    score = task.metrics(gold, predictions)[task.spec.selection_metric]
-    return -math.inf if score is None else float(score)
+    """Return the `gain` of the metric that models are selected by."""
+    metric = task.spec.selection_metric
+    return gain(metric, task.metrics(gold, predictions)[metric])
 
 
 def _solved(

@@ -19,7 +19,7 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.precision import Precision
-from filbert.tasks.base import FALLING, Objective
+from filbert.tasks.base import Objective, gain
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
@@ -44,8 +44,8 @@ class Outcome:
 
     Attributes:
         status: "done", or "stopped early" when the patience was used up.
-        best_step: The step that `weights` come from.
-        best_value: The selection metric at that step; None without dev rows.
+        best: The `step` that `weights` come from, and the `metric` that chose it with its `value`
+            there; both None without dev rows.
         num_tokens, seconds, cpu_seconds: As in `Progress`.
         fill: Tokens as a share of the attention positions, padding included.
         clock_before: Seconds that earlier, interrupted processes of this run took.
@@ -55,9 +55,7 @@ class Outcome:
 
     status: str
     steps: int
-    best_step: int
-    best_value: float | None
-    metric: str | None
+    best: dict[str, Any]
     num_tokens: int
     fill: float
     seconds: float
@@ -270,17 +268,19 @@ class Training:
         """Return the result after the last step."""
         progress = self.progress
         is_chosen = progress.best_step > 0
+        is_known = is_chosen and math.isfinite(progress.best_value)
         weights = self.parallel.full_state(self.model)[0]
         learned = learned_weights(self.model, weights)
         weights |= progress.best or {name: one.clone() for name, one in learned.items()}
-        sign = -1 if progress.metric in FALLING else 1
-        is_known = is_chosen and math.isfinite(progress.best_value)
         return Outcome(
             status="done" if self.schedule.is_over(progress) else "stopped early",
             steps=progress.step,
-            best_step=progress.best_step or progress.step,
-            best_value=sign * progress.best_value if is_known else None,
-            metric=progress.metric if is_chosen else None,
+            best={
+                "step": progress.best_step or progress.step,
+                "metric": progress.metric if is_chosen else None,
+                # The gain of a gain is the value.
+                "value": gain(progress.metric, progress.best_value) if is_known else None,
+            },
             num_tokens=progress.tokens,
             fill=progress.tokens / max(progress.places, 1),
             seconds=progress.seconds,

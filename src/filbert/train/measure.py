@@ -30,7 +30,7 @@ from filbert.metrics.bootstrap import (
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.tasks.base import FALLING, Prediction, Task, TaskOptions, set_vector_head, task_class
+from filbert.tasks.base import Prediction, Task, TaskOptions, gain, set_vector_head, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.linear import RIDGE, TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.splits import Split
@@ -82,7 +82,6 @@ def measure_baselines(
     if not parts:
         return None, []
     first, headline = next(iter(parts)), list(parts)[-1]
-    sign = -1.0 if metric in FALLING else 1.0
     known = []
     for name, fit in _candidates(task, start, device):
         began = time.perf_counter()
@@ -96,7 +95,7 @@ def measure_baselines(
                 entry["differences"] = differences(task, gold, model, answers[headline])
             if (value := _value(measured[first], metric)) is not None:
                 known.append((value, entry))
-    known.sort(key=lambda pair: -sign * pair[0])
+    known.sort(key=lambda pair: -gain(metric, pair[0]))
     model_value = _value(metrics[first], metric)
     entries = [entry for _, entry in known]
     if not known or model_value is None:
@@ -108,7 +107,7 @@ def measure_baselines(
         "metric": metric,
         "value": value,
         "model": model_value,
-        "is_beaten": sign * model_value > sign * value,
+        "is_beaten": gain(metric, model_value) > gain(metric, value),
     }
     return best, entries
 

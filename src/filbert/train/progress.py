@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from filbert.tasks.base import FALLING
+from filbert.tasks.base import gain
 from filbert.train.options import TrainOptions, chosen_value
 from filbert.train.schedule import rate_at
 
@@ -57,10 +57,8 @@ class Progress:
     def offer(self, metrics: dict[str, Any], weights: dict[str, Tensor] | None = None) -> None:
         """Store the weights if their metric is the best so far; without weights, the metric."""
         self.metric = self.defined(metrics)
-        metric = metrics.get(self.metric)
         # A correlation is undefined if all predictions are equal; that counts as the worst value.
-        value = -math.inf if metric is None else float(metric)
-        value = -value if self.metric in FALLING else value
+        value = gain(self.metric, metrics.get(self.metric))
         self.since += 1
         is_unknown = value == self.best_value == -math.inf
         is_best = value > self.best_value or is_unknown or not self.best_step
