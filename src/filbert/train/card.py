@@ -15,8 +15,12 @@ from huggingface_hub.repocard_data import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader
 
 from filbert.errors import printable
+from filbert.train.distill_options import DistillOptions
 from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
+from filbert.train.pretrain_options import PretrainOptions
 
+# The options of each verb, which have the defaults.
+_OPTIONS = {"finetune": FinetuneOptions, "pretrain": PretrainOptions, "distill": DistillOptions}
 # Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
     "classification": "text-classification",
@@ -37,11 +41,8 @@ _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHORT = 12
 
 
-def card(recorded: Mapping[str, Any], kind_of_options: type = FinetuneOptions) -> str:
-    """Return the README.md of a model, from the content of its filbert.json.
-
-    `kind_of_options` has the defaults of the recorded options.
-    """
+def card(recorded: Mapping[str, Any]) -> str:
+    """Return the README.md of a model, from the content of its filbert.json."""
     # An option or count that was not recorded is empty.
     environment = Environment(loader=PackageLoader("filbert.train"), trim_blocks=True)
     environment.filters |= {"code": code, "printable": printable}
@@ -61,7 +62,7 @@ def card(recorded: Mapping[str, Any], kind_of_options: type = FinetuneOptions) -
         pipeline=pipeline,
         data_rows=_data_rows(recorded["data"]),
         metric_rows=_metric_rows(recorded["metrics"]),
-        changed=_changed(recorded["options"], kind_of_options),
+        changed=_changed(options, _OPTIONS[recorded["command"]]),
         fitted=_fitted(task or {}),
         seeds=_seeds(recorded.get("seeds") or {}),
         has_license=bool(options.get("license") or base.get("license")),

@@ -472,10 +472,5 @@ def save(
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(
-        folder / "model",
-        checkpoint,
-        prepared.tokenizer,
-        recorded,
-        kind_of_options=type(prepared.options),
-        pooling=task.spec.pooling,
+        folder / "model", checkpoint, prepared.tokenizer, recorded, pooling=task.spec.pooling
     )

@@ -144,14 +144,7 @@ def _save(job: TextRun, weights: dict[str, Tensor], run: dict[str, Any], folder:
         config = job.model.generator.config
         checkpoint, generator = split_replaced(job.checkpoint, weights, config)
     provenance = copied(run) | {"family": run["model"]["family"]}
-    save_model(
-        folder,
-        checkpoint,
-        job.tokenizer,
-        provenance,
-        kind_of_options=type(job.options),
-        generator=generator,
-    )
+    save_model(folder, checkpoint, job.tokenizer, provenance, generator=generator)
 
 
 def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:
