@@ -204,10 +204,6 @@ class RowFormat(ABC):
         task.gold(row)
         return []
 
-    def known_labels(self, spec: TaskSpec) -> list[str]:
-        """Return the names that `labels` may return."""
-        return list(spec.labels or ())
-
     def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
         """Return the gold answer of a row for JSON."""
         return gold

@@ -14,17 +14,16 @@ from typing import Any
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.labels import listed
-from filbert.data.records import Row
+from filbert.data.splitting import SPLITS
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.predictor import Predictor
 from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
+from filbert.tasks.base import Task, task_from_dict, task_to_dict
 from filbert.tasks.distillation import LayerDistillation, SoftLabels
-from filbert.tasks.rows import read_task_rows, row_labels
+from filbert.tasks.rows import read_task_rows
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
@@ -128,7 +127,9 @@ def _prepare(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."
         )
-    rows = _read_rows(options, task)
+    paths = {name: getattr(options.data, name) for name in SPLITS}
+    columns = options.data.columns
+    rows = {n: list(read_task_rows(task, path, columns)) for n, path in paths.items() if path}
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     assert teacher.checkpoint is not None
@@ -210,29 +211,6 @@ def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
         )
     described = {k: v for k, v in task_to_dict(teacher.task).items() if k not in _FITTED}
     return task_from_dict(type(teacher.task), described)
-
-
-def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
-    """Read train, dev and test, and check that the teacher has every label."""
-    data, form = options.data, task.spec.row_format
-    known = set(form.known_labels(task.spec))
-    rows: dict[str, list[Row]] = {}
-    for name in ("train", "dev", "test"):
-        path = getattr(data, name)
-        if not path:
-            continue
-        rows[name] = list(read_task_rows(task, path, data.columns))
-        if task.spec.labels is None:
-            continue
-        blank = changed(task, labels=None, positive=None)
-        labels = {label for row in rows[name] for label in row_labels(blank, row)}
-        if unknown := sorted(labels - known):
-            raise ConfigError(
-                f"{path} holds the labels {listed(unknown)}, which the teacher "
-                f"{options.model.teacher} does not have; it has {listed(sorted(known))}. Use a "
-                "teacher for these labels, or leave such rows out."
-            )
-    return rows
 
 
 # Training
