@@ -56,6 +56,7 @@ def card(recorded: Mapping[str, Any]) -> str:
         pipeline = "fill-mask" if fills else None
     base = recorded.get("base_model") or {}
     return environment.get_template("card.md").render(
+        recorded,
         front=_metadata(recorded, title, pipeline).to_yaml(),
         kind=kind,
         title=title,
@@ -67,10 +68,6 @@ def card(recorded: Mapping[str, Any]) -> str:
         seeds=_seeds(recorded.get("seeds") or {}),
         has_license=bool(options.get("license") or base.get("license")),
         most=_MOST_LABELS,
-        **{name: recorded.get(name) for name in ("task", "teacher", "max_length", "best")},
-        **{name: recorded[name] for name in ("options", "data", "model", "filbert", "metrics")},
-        **{name: recorded[name] for name in ("device", "steps", "seconds", "precision", "name")},
-        tokens=recorded.get("tokens", 0),
         commit=(recorded.get("commit") or "")[:_SHORT],
         versions=", ".join(f"{name} {one}" for name, one in recorded["versions"].items()),
     )

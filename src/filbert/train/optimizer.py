@@ -122,12 +122,7 @@ class BertAdam(torch.optim.AdamW):
 class Lamb(BertAdam):
     """LAMB: the step of each matrix is lr * ratio * u, with ratio = |w| / |u|.
 
-    The ratio is 1 where either norm is 0, and for vectors.
-
-    Args:
-        groups: Each has "params", "weight_decay" and "parts", the number of matrices stacked in
-            each parameter, 0 for vectors.
-        options: lr (a group's own overrides it), betas and eps.
+    The ratio is 1 where either norm is 0, and for vectors. Groups are those of `new_optimizer`.
 
     Source: google-research/albert, lamb_optimizer.py; You et al. 2020, algorithm 2, which corrects
     the bias where the code does not.
@@ -175,13 +170,10 @@ class Muon(torch.optim.AdamW):
     it always computes in bf16.
 
     Args:
-        groups: Each has "params", "weight_decay", "in_layer" (Muon is used for matrices of layers)
-            and "parts", the number of matrices stacked in each parameter, 0 for vectors. Each
-            matrix is made orthogonal separately.
+        groups: As `new_optimizer` makes them. Each stacked matrix is made orthogonal separately.
         dtype: Number format of the products that make matrices orthogonal; all else is float32.
             The original uses bf16. Its error against float64 is 12 to 15 % (float32: 0.0006 %),
             less than the deviation that remains after five iterations.
-        options: lr (a group's own overrides it), and betas and eps of AdamW.
 
     Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon) for momentum, Nesterov's form and
     the iteration; Liu et al. 2025 (arXiv 2502.16982), section 2.2, for scale and decay.

@@ -94,7 +94,6 @@ def replay(
         out: The run folder to make; next to the recorded one if not given.
         tolerance: Largest difference that passes. If not given, 0 if nothing differs from the
             recorded run, else `LOOSE`.
-        overwrite: Replace an earlier run in `out`.
         device: As in `RunOptions`; by default the kind of the recorded run.
 
     Raises:
