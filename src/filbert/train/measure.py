@@ -21,7 +21,8 @@ from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision import built, precision_loss
 from filbert.metrics.bootstrap import (
     Form,
-    RankedRows,
+    Weighting,
+    areas_form,
     binary_form,
     class_form,
     difference,
@@ -253,7 +254,7 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
     wanted = np.stack([np.asarray(one) for one in gold])
     scores = np.array([[p["scores"][name] for name in names] for p in predictions])
     if spec.multilabel:
-        return _mean_areas([RankedRows(wanted[:, c], scores[:, c]) for c in range(len(names))])
+        return _mean_areas([areas_form(wanted[:, c], scores[:, c]) for c in range(len(names))])
     called = np.array([names.index(p["label"]) for p in predictions])
     if spec.positive is not None:
         number = names.index(spec.positive)
@@ -264,9 +265,9 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
     return Form(("accuracy",), lambda weights: (is_right @ weights)[None] / len(is_right))
 
 
-def _mean_areas(ranked: Sequence[RankedRows]) -> Form:
+def _mean_areas(labels: Sequence[Weighting]) -> Form:
     def of(weights: np.ndarray) -> np.ndarray:
-        areas = np.stack([one.areas(weights) for one in ranked], axis=1)
+        areas = np.stack([areas_of(weights) for areas_of in labels], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
             return np.asarray(np.nanmean(areas, axis=1))
