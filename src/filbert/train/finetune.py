@@ -129,8 +129,9 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
             return finished
         loader = new_loader(prepared, is_lora=options.model.lora is not None)
         train_options = prepared.options.train
-        interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
-        schedule = Schedule([Phase(loader)], train_options, interval=interval)
+        schedule = Schedule([Phase(loader)], train_options)
+        epoch = loader.steps_per_epoch
+        schedule.interval = evaluation_interval(options.train, train_options, epoch)
         facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
         steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
         for line in default_lines(options.train, train_options, steps):
@@ -190,7 +191,6 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     options = replace(options, train=chosen, contrast=contrast)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
-    mark = fingerprint(options, model, digests)
     return Prepared(
         command="finetune",
         options=options,
@@ -202,7 +202,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         max_length=max_length,
         model=model.to(parallel.device),
         precision=precision,
-        fingerprint=mark,
+        fingerprint=fingerprint(options, model, digests),
         division=division,
         took=took,
     )

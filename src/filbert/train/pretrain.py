@@ -47,7 +47,7 @@ from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.progress import Phase, Schedule, num_steps
+from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 
@@ -101,10 +101,9 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
         finished = already_finished(options, job.fingerprint, parallel)
         if finished is not None:
             return finished
-        # The evaluation interval does not depend on the length of an epoch.
-        steps = num_steps(job.phases[0].loader, job.options.train)
-        interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
-        schedule = Schedule(job.phases, job.options.train, interval=interval)
+        schedule = Schedule(job.phases, job.options.train)
+        # It does not depend on the length of an epoch.
+        schedule.interval = max(1, min(_MOST_STEPS, (schedule.steps or 0) // _EVALUATIONS))
         run: dict[str, Any] = {}
         # Projections to the width of a teacher are not saved.
         model = job.model.model if isinstance(job.model, Student) else job.model

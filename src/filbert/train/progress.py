@@ -102,22 +102,23 @@ class Schedule:
         phases: In order; their shares add up to 1.
         options: Steps, epochs (passes over the rows of the first phase) or time; learning rate,
             schedule, warm-up; how often to evaluate.
-        interval: Steps between evaluations if `options` have none; by default an epoch.
 
     Attributes:
+        interval: Steps between evaluations if `options` have none; None for an epoch.
         steps: Number of steps of the run; None if it is measured in seconds.
         seconds: Length of the run in seconds; None if it is measured in steps.
     """
 
-    def __init__(
-        self, phases: Sequence[Phase], options: TrainOptions, *, interval: int | None = None
-    ) -> None:
+    def __init__(self, phases: Sequence[Phase], options: TrainOptions) -> None:
         assert math.isclose(sum(phase.share for phase in phases), 1.0)
         self.phases = phases
         self.options = options
         self.seconds = options.time_seconds
-        self.steps = None if self.seconds else num_steps(phases[0].loader, options)
-        self.interval = interval
+        self.steps: int | None = None
+        if self.seconds is None:
+            loader = phases[0].loader
+            self.steps = options.steps or max(1, loader.steps_for(chosen_value(options.epochs)))
+        self.interval: int | None = None
         self._ends = list(accumulate(phase.share for phase in phases))
 
     def is_over(self, progress: Progress) -> bool:
@@ -180,8 +181,3 @@ class Schedule:
     def _is_past(self, progress: Progress, share: float) -> bool:
         done, whole = self.position(progress)
         return done >= (round(share * whole) if self.seconds is None else share * whole)
-
-
-def num_steps(loader: Batches, options: TrainOptions) -> int:
-    """Return the number of optimizer steps that the options ask for."""
-    return options.steps or max(1, loader.steps_for(chosen_value(options.epochs)))
