@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader
 
 from filbert.errors import printable
 from filbert.train.distill_options import DistillOptions
-from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
+from filbert.train.options import FREE, PATHS, FinetuneOptions, names_of, options_in
 from filbert.train.pretrain_options import PretrainOptions
 
 # The options of each verb, which have the defaults.
@@ -30,9 +30,6 @@ _PIPELINES = {
     "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
-# Options that do not affect training.
-_OMITTED = (*PATHS, "task", "overwrite", "resume", "hide_texts", "tensorboard", "save_every",
-           "license", "language")  # fmt: skip
 _COUNTS = ("rows", "documents", "sentences", "sequences", "tokens", "truncated")
 _MOST_LABELS = 20
 # File names that the Hub accepts as names of data sets.
@@ -156,7 +153,7 @@ def _changed(options: Mapping[str, Any], kind: type) -> list[str]:
     return [
         code(f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
         for name, value in options.items()
-        if name not in _OMITTED and value != defaults.get(name)
+        if name not in (*PATHS, *FREE, "task") and value != defaults.get(name)
     ]
 
 

@@ -30,6 +30,11 @@ PATHS = (
     "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
     "student", "embeddings",
 )  # fmt: skip
+# Options that do not change what a run computes, so that they may change when it is resumed.
+FREE = (
+    "out", "overwrite", "resume", "tensorboard", "save_every", "hide_texts", "license",
+    "language", "keep_states", "baseline",
+)  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")

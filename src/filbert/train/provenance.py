@@ -30,7 +30,7 @@ from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.loop import Outcome
-from filbert.train.options import DECLARED, PATHS, flat
+from filbert.train.options import DECLARED, FREE, PATHS, flat
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -39,11 +39,6 @@ _COPIED = (
     "tokens", "options", "versions", "device", "precision", "base_model", "tokenizer", "data",
     "metrics", "best", "bf16_loss", "int8_loss",
     "teacher",
-)  # fmt: skip
-# Options that do not change what a run computes, so that they may change when it is resumed.
-_FREE = (
-    "out", "overwrite", "resume", "tensorboard", "save_every", "hide_texts", "license",
-    "language", "keep_states", "baseline",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -235,7 +230,7 @@ def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> s
     chosen = {
         name: portable(value) if name in PATHS else value
         for name, value in flat(options).items()
-        if name not in _FREE
+        if name not in FREE
     }
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
