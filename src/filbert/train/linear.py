@@ -35,8 +35,6 @@ TFIDF, RIDGE = "TF-IDF + logistic regression", "TF-IDF + ridge regression"
 STRENGTHS = (1.0, 10.0, 100.0)
 USUAL_STRENGTH = 10.0
 _LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
-# Rows per batch in prediction.
-_CHUNK = 512
 # The logit of an output that no training row has.
 _NEVER = -30.0
 
@@ -127,11 +125,7 @@ class Linear:
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
-        predictions: list[Prediction] = []
-        for start in range(0, len(rows), _CHUNK):
-            outputs, examples = self.outputs(rows[start : start + _CHUNK])
-            predictions += self.task.decode(outputs, examples)
-        return predictions
+        return self.task.decode(*self.outputs(rows))
 
     @property
     def num_bytes(self) -> int:
