@@ -24,7 +24,7 @@ from filbert.model.heads import Model, VectorHead, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.base import LossSpec, Targets
 from filbert.train.base_model import freeze
-from filbert.train.distributed import Parallel, start, zero_loss
+from filbert.train.distributed import Parallel, start
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.step import accumulate, model_forward
@@ -346,14 +346,6 @@ def weights_from_rank_0(parallel: Parallel) -> float:
     return distance(model.state_dict(), new_model("sequence", 100).state_dict())
 
 
-def zero_loss_case() -> dict[str, Any]:
-    """A finite 0 even where the sum of the outputs is not."""
-    values = torch.full((4,), 3e38, requires_grad=True)
-    loss = zero_loss(values)
-    loss.backward()
-    return {"loss": loss.item(), "gradient": values.grad.tolist()}
-
-
 def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
     """Everything that the tests compare."""
     # Beside this file, and made of its parts.
@@ -361,7 +353,7 @@ def measure(parallel: Parallel, out: Path) -> dict[str, Any]:
     from students import student_case
 
     kinds = {"single": Parallel(0, 1, parallel.device), "ddp": parallel}
-    found: dict[str, Any] = {"small": small_things(parallel), "zero": zero_loss_case()}
+    found: dict[str, Any] = {"small": small_things(parallel)}
     found["runs"] = runs(parallel, out)
     for kind, each in kinds.items():
         found[kind] = {name: gradient_case(each, name) for name in CASES}

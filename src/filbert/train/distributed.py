@@ -215,15 +215,6 @@ def start(device: str | None = None) -> Iterator[Parallel]:
             gc.collect()
 
 
-def zero_loss(output: Tensor | Sequence[Tensor]) -> Tensor:
-    """Return a loss of 0 with a gradient of 0 for every parameter that `output` depends on.
-
-    A rank without rows runs any row with it, because all ranks must exchange gradients.
-    """
-    parts = [output] if isinstance(output, Tensor) else output
-    return torch.stack([(part * 0.0).sum() for part in parts if part.requires_grad]).sum()
-
-
 def _own_device(device: str | None, local_rank: int) -> torch.device:
     chosen = choose_device(device)
     if chosen.type != "cuda":

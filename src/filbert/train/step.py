@@ -17,7 +17,7 @@ from filbert.model.attention import group_lengths, max_scores_on
 from filbert.model.cpu import float32_by_onednn, fuses
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
-from filbert.train.distributed import Parallel, zero_loss
+from filbert.train.distributed import Parallel
 
 Output = Tensor | tuple[Tensor, ...]
 Forward = Callable[[Sequence[Example], Targets], Output]
@@ -99,12 +99,11 @@ def accumulate(
                 if wanted is not None:
                     assert isinstance(output, Tensor)
                     loss = (output.float() * wanted[index]).sum() * parallel.world
-                elif is_real[index]:
-                    kinds = task.loss(output, target).reshape(-1)
+                else:
+                    # A stand-in counts nothing, but all ranks must exchange gradients.
+                    kinds = task.loss(output, target).reshape(-1) * is_real[index]
                     loss_sums += kinds.detach()
                     loss = _mean_loss(kinds, counts, parallel.world)
-                else:
-                    loss = zero_loss(output)
                 loss.backward()  # type: ignore[no-untyped-call]
     sums = parallel.sums([*loss_sums.tolist(), *_sizes(micro_batches, device)])
     parts = tuple(sums[i] / (count or 1.0) for i, count in enumerate(counts))
