@@ -125,7 +125,10 @@ def replay(
     files = {n: e for n, e in (record.get("files") or {}).items() if n.endswith(".safetensors")}
     return Replay(
         options["out"],
-        tuple(Compared(*key, then.get(key), now.get(key)) for key in dict.fromkeys([*then, *now])),
+        tuple(
+            Compared(key[0], ".".join(key[1:]), then.get(key), now.get(key))
+            for key in dict.fromkeys([*then, *now])
+        ),
         differs,
         (LOOSE if differs else 0.0) if tolerance is None else tolerance,
         all(new["files"].get(n) == entry for n, entry in files.items()) if files else None,
@@ -203,17 +206,10 @@ def _circumstances(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: printable(str(value)) for name, value in facts.items() if value is not None}
 
 
-def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
-    """Flatten metrics to (split, metric) -> number; nested names are joined with dots."""
-    numbers: dict[tuple[str, str], float | None] = {}
-
-    def add(split: str, name: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                add(split, f"{name}.{key}" if name else str(key), inner)
-        elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            numbers[split, name] = None if value is None else float(value)
-
-    for split, values in metrics.items():
-        add(split, "", values)
-    return numbers
+def _flat(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], float | None]:
+    """Return the numbers inside nested metrics, by split and names."""
+    if isinstance(value, Mapping):
+        parts = (_flat(inner, (*path, str(key))) for key, inner in value.items())
+        return {whole: number for part in parts for whole, number in part.items()}
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {path: None if value is None else float(value)} if value is None or is_number else {}

@@ -30,7 +30,7 @@ from filbert.files import flush, read_json, replace_folder, sha256_of
 
 _FORMAT = 2
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
-_STEP = re.compile(r"step-([0-9]{8,})")
+_STEP = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})")
 # Being written; moved aside by replace_folder; moved aside to be deleted.
 _LEFTOVER = re.compile(r"\.step-([0-9]{8,})\.[0-9a-f]{12}\.(tmp|old|gone)")
 
@@ -159,8 +159,7 @@ def _states(folder: Path) -> dict[int, Path]:
     """Return the folders named like states, by step, the latest first."""
     matches = [(path, _STEP.fullmatch(path.name)) for path in _entries(folder)]
     states = {int(match[1]): path for path, match in matches if match}
-    named = {n: path for n, path in states.items() if path.name == f"step-{n:08d}"}
-    return {step: named[step] for step in sorted(named, reverse=True)}
+    return dict(sorted(states.items(), reverse=True))
 
 
 def _manifest(path: Path) -> dict[str, Any]:
