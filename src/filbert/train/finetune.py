@@ -276,6 +276,7 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     task = prepared.task
     rows = lengths_of(split.examples)
     lengths = [row["num_tokens"] for row in rows]
+    num_tokens = sum(len(example.input_ids) for example in split.examples)
     every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
     classes = task.spec.labels if task.spec.labels_are_classes else None
     counts = Counter(dict.fromkeys(classes or (), 0))
@@ -288,13 +289,9 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
         "sequences": len(split.examples),
         "label_counts": dict(counts),
         "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
-        "tokens": int(sum(len(example.input_ids) for example in split.examples)),
+        "tokens": num_tokens,
         "truncated": sum(row["truncated"] for row in rows),
-        "truncated_tokens": sum(
-            example.num_tokens - len(example.input_ids)
-            for example in split.examples
-            if example.truncated
-        ),
+        "truncated_tokens": sum(e.num_tokens for e in split.examples) - num_tokens,
         "longest": max((example.num_tokens for example in split.examples), default=0),
         "max_length": prepared.max_length,
         "lengths": lengths[::every],
