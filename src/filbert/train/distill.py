@@ -336,9 +336,9 @@ def layer_losses(
 
 def _layer_pairs(loss: LossOptions, layers: int, there: int) -> tuple[tuple[int, int], ...]:
     """Return pairs of a student's and a teacher's layer, from 1, by `layer_map` or `even_map`."""
-    chosen = loss.mapped_layers
-    if chosen is None:
+    if loss.layer_map is None:
         return tuple(enumerate(even_map(layers, there), 1))
+    chosen = [int(number) for number in loss.layer_map.split(",")]
     if len(chosen) != layers:
         raise ConfigError(
             f"layer_map names {len(chosen)} of the teacher's layers; the student has {layers} "

@@ -68,8 +68,9 @@ def new_optimizer(
         "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
     }
     betas, lr = (options.beta1, options.beta2), chosen_value(options.lr)
-    optimizer = optimizers[options.optimizer]
-    return optimizer(groups, lr=lr, betas=betas, eps=options.epsilon, fused=True)
+    # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
+    eps = options.eps or (1e-6 if options.optimizer in ("bert_adam", "lamb") else 1e-8)
+    return optimizers[options.optimizer](groups, lr=lr, betas=betas, eps=eps, fused=True)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:

@@ -322,13 +322,6 @@ class TrainOptions:
             parse_time(self.time)
 
     @property
-    def epsilon(self) -> float:
-        """`eps`, or the default of the optimizer."""
-        # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
-        usual = 1e-6 if self.optimizer in ("bert_adam", "lamb") else 1e-8
-        return usual if self.eps is None else self.eps
-
-    @property
     def time_seconds(self) -> float | None:
         """The time budget in seconds; None without one."""
         return None if self.time is None else parse_time(self.time)
