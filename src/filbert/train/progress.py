@@ -130,12 +130,13 @@ class Schedule:
 
     def enter(self, progress: Progress) -> bool:
         """Begin the phase of the next step; return whether it is a new one."""
-        last = len(self.phases) - 1
-        before = progress.phase
-        while progress.phase < last and self._is_past(progress, self._ends[progress.phase]):
-            progress.phase += 1
-            progress.phase_start = progress.step
-        return progress.phase != before
+        done, whole = self.position(progress)
+        ends = [end * whole for end in self._ends[:-1]]
+        phase = sum(done >= (round(end) if self.seconds is None else end) for end in ends)
+        if phase <= progress.phase:
+            return False
+        progress.phase, progress.phase_start = phase, progress.step
+        return True
 
     def loader(self, progress: Progress) -> Batches:
         """Return the loader of the current phase."""
@@ -177,7 +178,3 @@ class Schedule:
         if self.seconds is not None:
             return f"{self.seconds:,.0f} seconds of steps"
         return f"{self.steps:,} steps"
-
-    def _is_past(self, progress: Progress, share: float) -> bool:
-        done, whole = self.position(progress)
-        return done >= (round(share * whole) if self.seconds is None else share * whole)

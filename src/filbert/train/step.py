@@ -82,7 +82,8 @@ def accumulate(
     counts = _counts(task, targets, is_real, parallel)
 
     def output_of(index: int) -> tuple[Output, Targets]:
-        torch.manual_seed(draw_seed(*seed, parallel.rank, index))
+        entropy = np.random.SeedSequence((*seed, parallel.rank, index))
+        torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
         on_device = targets[index].to(device)
         with precision.autocast(device):
             return forward(batches[index], on_device), on_device
@@ -189,9 +190,3 @@ def _output_gradients(
 def _rows(output: Output) -> Tensor:
     assert isinstance(output, Tensor)
     return output
-
-
-def draw_seed(seed: int, step: int, rank: int, micro_batch: int) -> int:
-    """Return a seed for torch that depends on all four numbers."""
-    entropy = np.random.SeedSequence((seed, step, rank, micro_batch))
-    return int(entropy.generate_state(1, np.uint64)[0] >> 1)
