@@ -150,14 +150,14 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 else None,
             )
             if parallel.is_first:
-                # Without the weights that `merge` replaces, whose memory it frees.
-                outcome.weights = learned_weights(prepared.model, outcome.weights)
+                # With the adapters, which `merge` replaces.
+                learned = learned_weights(prepared.model, prepared.model.state_dict())
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
-                    save_adapter(folder, outcome.weights, prepared.checkpoint, options.model)
+                    save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
 
 
@@ -363,7 +363,7 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    outcome = Training(
+    return Training(
         model=model if trained is None else trained,
         task=objective,
         schedule=schedule,
@@ -376,11 +376,6 @@ def learn(
         keep_best=chooses_step(prepared),
         forward=forward,
     ).train()
-    if parallel.is_first:
-        # Without the projections of a student.
-        outcome.weights = {name: outcome.weights[name] for name in model.state_dict()}
-        model.load_state_dict(outcome.weights)
-    return outcome
 
 
 # After the last step

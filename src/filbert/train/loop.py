@@ -44,13 +44,11 @@ class Outcome:
 
     Attributes:
         status: "done", or "stopped early" when the patience was used up.
-        best: The `step` that `weights` come from, and the `metric` that chose it with its `value`
+        best: The `step` that the weights come from, and the `metric` that chose it with its `value`
             there; both None without dev rows.
         num_tokens, seconds, cpu_seconds: As in `Progress`.
         fill: Tokens as a share of the attention positions, padding included.
         clock_before: Seconds that earlier, interrupted processes of this run took.
-        weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
-            Those that did not learn share the memory of a model on the CPU.
     """
 
     status: str
@@ -61,7 +59,6 @@ class Outcome:
     seconds: float
     cpu_seconds: float
     clock_before: float
-    weights: dict[str, Tensor]
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
@@ -117,7 +114,7 @@ class Training:
 
     @all_memory_kept()
     def train(self) -> Outcome:
-        """Train the model in place.
+        """Train the model in place; on the first rank it ends with the best weights.
 
         Raises:
             RunError: A gradient is not finite; the message names the step and its rows.
@@ -265,13 +262,12 @@ class Training:
         progress.offer(metrics, learned_weights(self.model, weights))
 
     def _outcome(self, clock_before: float) -> Outcome:
-        """Return the result after the last step."""
+        """Give the model the best weights, if some were chosen, and return the result."""
         progress = self.progress
+        # Only of parameters that learn; none on other ranks.
+        self.model.load_state_dict(progress.best, strict=False)
         is_chosen = progress.best_step > 0
         is_known = is_chosen and math.isfinite(progress.best_value)
-        weights = self.parallel.full_state(self.model)[0]
-        learned = learned_weights(self.model, weights)
-        weights |= progress.best or {name: one.clone() for name, one in learned.items()}
         return Outcome(
             status="done" if self.schedule.is_over(progress) else "stopped early",
             steps=progress.step,
@@ -286,7 +282,6 @@ class Training:
             seconds=progress.seconds,
             cpu_seconds=progress.cpu_seconds,
             clock_before=clock_before,
-            weights=weights,
         )
 
     # Saved states

@@ -130,8 +130,7 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
                 metrics = {"dev": job.measure(exact)} if job.measure else {}
                 run |= ended(outcome, metrics, clock=clock)
                 run["tokens"] = outcome.num_tokens
-                weights = {name: outcome.weights[name] for name in model.state_dict()}
-                _save(job, weights, run, folder / "model")
+                _save(job, model.state_dict(), run, folder / "model")
     return run
 
 
