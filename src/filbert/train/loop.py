@@ -26,7 +26,15 @@ from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
 from filbert.train.progress import Progress, Schedule
 from filbert.train.signals import Stop
-from filbert.train.state import State, clean_state, newest_state, save_state
+from filbert.train.state import (
+    State,
+    clean_state,
+    learned_weights,
+    load_moments,
+    moments_of,
+    newest_state,
+    save_state,
+)
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
 
 if TYPE_CHECKING:
@@ -68,12 +76,6 @@ def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool 
     """
     default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
     return options.max_tokens or (default // 16 if is_lora else default)
-
-
-def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that learn; the others stay as they were before training."""
-    names = {name for name, one in model.named_parameters() if one.requires_grad}
-    return {name: tensor for name, tensor in weights.items() if name in names}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -258,8 +260,7 @@ class Training:
             is_other = metric != progress.metric
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
-        weights = parallel.full_state(self.model)[0]
-        progress.offer(metrics, learned_weights(self.model, weights))
+        progress.offer(metrics, learned_weights(self.model) if parallel.is_first else {})
 
     def _outcome(self, clock_before: float) -> Outcome:
         """Give the model the best weights, if some were chosen, and return the result."""
@@ -294,11 +295,12 @@ class Training:
         self.saved_step = progress.step
         if not self.parallel.is_first:
             return
-        weights, moments = self.parallel.full_state(self.model, self.optimizer)
-        weights = learned_weights(self.model, weights)
-        tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        groups = {
+            "model": learned_weights(self.model),
+            "optimizer": moments_of(self.model, self.optimizer),
+            "best": progress.best,
+        }
+        tensors = {f"{g}.{name}": one for g, group in groups.items() for name, one in group.items()}
         facts = progress.facts() | {"fingerprint": self.fingerprint}
         save_state(self.states, State(step=progress.step, tensors=tensors, facts=facts))
 
@@ -325,7 +327,9 @@ class Training:
         for name, tensor in state.tensors.items():
             group, _, rest = name.partition(".")
             groups[group][rest] = tensor
-        parallel.load_state(self.model, self.optimizer, groups["model"], groups["optimizer"])
+        assert groups["model"].keys() >= learned_weights(self.model).keys()
+        self.model.load_state_dict(groups["model"], strict=False)
+        load_moments(self.model, self.optimizer, groups["optimizer"])
         for name in progress.facts():
             setattr(progress, name, state.facts[name])
         progress.best = groups["best"] if parallel.is_first else {}

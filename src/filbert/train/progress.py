@@ -64,7 +64,8 @@ class Progress:
         is_best = value > self.best_value or is_unknown or not self.best_step
         if weights is None or is_best:
             self.best_value, self.best_step, self.since = value, self.step, 0
-            self.best = {name: tensor.clone() for name, tensor in (weights or {}).items()}
+            best = (weights or {}).items()
+            self.best = {name: tensor.to("cpu", copy=True) for name, tensor in best}
 
     def defined(self, metrics: dict[str, Any]) -> str:
         """Return the metric to select by: the loss if the chosen metric is undefined.

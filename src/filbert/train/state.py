@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.checkpoints.weights import save_tensors
 from filbert.errors import FilbertError, FormatError, InputError, RunError
@@ -127,6 +127,35 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
         values = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(values.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+# What a model and its optimizer have to save
+
+
+def learned_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that learn, by the names of `state_dict`; the others never change."""
+    return {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
+
+
+def moments_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the tensors of an optimizer, by names such as "exp_avg.<parameter>"."""
+    return {
+        f"{kind}.{name}": tensor
+        for name, parameter in model.named_parameters()
+        for kind, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+) -> None:
+    """Copy the output of `moments_of` into an optimizer."""
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for key, tensor in moments.items():
+        kind, _, name = key.partition(".")
+        parameter = parameters[name]
+        optimizer.state[parameter][kind] = tensor.to(parameter.device, copy=True)
 
 
 # Writing
