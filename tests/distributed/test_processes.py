@@ -106,15 +106,6 @@ def test_the_cases_are_as_uneven_as_they_are_meant_to_be(measured):
     assert second["one row"]["counts"] == second["replaced, one row"]["counts"] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_clipping_scales_the_gradient_of_all_processes_together(measured, kind):
-    for rank in measured:
-        # torch adds 1e-6 to the norm it divides by.
-        assert rank[kind]["sequences"]["clipped"] < 1e-5
-        assert rank[kind]["tokens"]["clipped"] < 1e-5
-        assert rank[kind]["tokens"]["untouched"]
-
-
 def test_all_processes_begin_with_the_weights_of_the_first(measured):
     assert [rank["first weights ddp"] for rank in measured] == [0.0, 0.0]
 

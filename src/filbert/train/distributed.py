@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -77,14 +76,6 @@ class Parallel:
         if self.world == 1 or is_last:
             return contextlib.nullcontext()
         return wrapped.no_sync()  # type: ignore[operator,no-any-return]
-
-    def clip(self, wrapped: nn.Module, largest: float) -> float:
-        """Return the global gradient norm over all ranks, and scale gradients down to `largest`.
-
-        0 leaves them unchanged. An infinite or missing (NaN) norm is returned, not raised.
-        """
-        trained = [p for p in wrapped.parameters() if p.grad is not None]
-        return float(torch.nn.utils.clip_grad_norm_(trained, largest if largest > 0 else math.inf))
 
     # Numbers and rows
 

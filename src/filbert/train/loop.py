@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, Interrupted, RunError
@@ -150,7 +151,8 @@ class Training:
                 loader = schedule.loader(progress)
                 rate = schedule.learning_rate(progress)
                 gradient = self._gradient(forward, loader)
-                norm = parallel.clip(self.wrapped, schedule.options.clip)
+                largest = schedule.options.clip or math.inf
+                norm = float(clip_grad_norm_(self.wrapped.parameters(), largest))
                 if not math.isfinite(norm):
                     raise RunError(_not_finite(progress, gradient.loss, loader))
                 for group in self.optimizer.param_groups:
