@@ -95,7 +95,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                     outcome = dataclasses.replace(outcome, **sums)
                 fitted, results = measure(prepared, outcome, folder)
                 results |= _comparison(prepared, teacher, losses, options)
-                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                facts |= ended(outcome, clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
     return facts
 

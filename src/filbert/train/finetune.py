@@ -155,7 +155,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 learned = learned_weights(prepared.model)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
-                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                facts |= ended(outcome, clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
                     save_adapter(folder, learned, prepared.checkpoint, options.model)

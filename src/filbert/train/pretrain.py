@@ -127,9 +127,8 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             ).train()
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
-                metrics = {"dev": job.measure(exact)} if job.measure else {}
-                run |= ended(outcome, metrics, clock=clock)
-                run["tokens"] = outcome.num_tokens
+                run["metrics"] = {"dev": job.measure(exact)} if job.measure else {}
+                run |= ended(outcome, clock=clock) | {"tokens": outcome.num_tokens}
                 _save(job, model.state_dict(), run, folder / "model")
     return run
 

@@ -90,8 +90,8 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     }
 
 
-def ended(outcome: Outcome, metrics: dict[str, Any], *, clock: float) -> dict[str, Any]:
-    """Return the part of run.json after the last step of every run; `clock` is as for `begun`."""
+def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
+    """Return what every run.json has after the last step but metrics; `clock` as for `begun`."""
     return {
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": outcome.clock_before + time.perf_counter() - clock,
@@ -100,7 +100,6 @@ def ended(outcome: Outcome, metrics: dict[str, Any], *, clock: float) -> dict[st
         "training_seconds": outcome.seconds,
         "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
         "fill": outcome.fill,
-        "metrics": metrics,
     }
 
 
