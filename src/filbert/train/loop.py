@@ -91,7 +91,7 @@ class Training:
         folder: Where metrics.jsonl and the saved states are written.
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
         evaluate: Computes dev metrics of the model, on the first rank; None without dev rows.
-        keep_best: Return the weights of the best evaluation instead of those of the last step.
+        keep_best: End with the weights of the best evaluation, not with those of the last step.
         forward: A forward pass over outputs of a frozen encoder, which is not run then.
     """
 
