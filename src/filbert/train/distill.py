@@ -65,8 +65,6 @@ def distill(options: DistillOptions) -> dict[str, Any]:
             first = None
             if has_stages:
                 say("stage 1: the layers of the teacher")
-                if parallel.is_first:
-                    (folder / "stage-1").mkdir(exist_ok=True)
                 first = learn(
                     dataclasses.replace(prepared, splits={"train": prepared.splits["train"]}),
                     LayerDistillation(losses),
