@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.verbs.text import vocab
+from filbert.cli.verbs.data import vocab
 from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 

@@ -47,22 +47,17 @@ _MEMORY = (
 # and order are those of `filbert --help`.
 GROUPS = {
     "First steps": {"quickstart": "quickstart", "doctor": "machine"},
-    "Data and text": {"check": "check", "tokenize": "text", "vocab": "text", "corpus": "text"},
+    "Data and text": dict.fromkeys(("check", "tokenize", "vocab", "corpus"), "data"),
     "Train and compare": {
-        "finetune": "train", "pretrain": "train", "distill": "train", "compare": "compare",
-        "evaluate": "evaluate", "replay": "train",
+        **dict.fromkeys(("finetune", "pretrain", "distill"), "train"),
+        **dict.fromkeys(("compare", "evaluate"), "measure"),
+        "replay": "train",
     },
-    "Answers": {
-        "predict": "rows", "embed": "rows", "fill": "masked_words", "score": "masked_words",
-        "serve": "serve",
-    },
-    "Models": {
-        "info": "models", "convert": "models", "export": "models", "shrink": "models",
-        "push": "models",
-    },
-    "Look inside": {"inspect": "inspect", "explain": "inspect"},
+    "Answers": dict.fromkeys(("predict", "embed", "fill", "score", "serve"), "answers"),
+    "Models": dict.fromkeys(("info", "convert", "export", "shrink", "push"), "models"),
+    "Look inside": dict.fromkeys(("inspect", "explain"), "inspect"),
     "Speed": {"bench": "machine"},
-}  # fmt: skip
+}
 # Other words for a verb.
 _UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
