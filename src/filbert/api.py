@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from filbert.data.doctor import Report
     from filbert.inference.predictor import Predictor, VectorOptions
     from filbert.text.tokenizer import Text, Tokenizer
-    from filbert.train.replay import Replay
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -289,27 +288,6 @@ def compare(
             overwrite=call.get("overwrite", False) if overwrite is None else overwrite,
         )
     return Comparison(Path(out), results)
-
-
-@checked_keywords
-def replay(
-    model: PathLike,
-    *,
-    out: PathLike | None = None,
-    tolerance: float | None = None,
-    overwrite: bool = False,
-    device: str | None = None,
-) -> Replay:
-    """Train a model again with its recorded options and compare the metrics."""
-    from filbert.train.replay import replay as run_again
-
-    return run_again(
-        str(model),
-        out=None if out is None else str(out),
-        tolerance=tolerance,
-        overwrite=overwrite,
-        device=device,
-    )
 
 
 # Measuring and checking
