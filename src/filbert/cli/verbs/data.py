@@ -199,7 +199,7 @@ def vocab(
     cased: bool = False,
     min_count: int = 2,
     text_column: arguments.TextColumn = "text",
-    overwrite: bool = False,
+    overwrite: arguments.Overwrite = False,
     json: arguments.AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and measure how well it fits.
@@ -217,8 +217,6 @@ def vocab(
         keep case and accents; bytebpe and symbols always do.
     min_count:
         least number of occurrences of an entry in the text.
-    overwrite:
-        replace an existing vocabulary.
     """
     from filbert import api
     from filbert.train.log import STYLES, print_line

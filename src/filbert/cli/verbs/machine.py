@@ -26,19 +26,6 @@ EXTRAS = ("fastapi", "uvicorn", "onnx", "onnxruntime", "ray", "tensorboard", "um
 
 def doctor(*, json: AsJson = False) -> None:
     """Print versions, devices and fast number formats, for bug reports."""
-    facts = _facts()
-    if json:
-        print_json(facts)
-        return
-    rows = []
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k} {v}" for k, v in value.items())
-        rows.append((name.replace("_", " "), str(value)))
-    print_table(("", ""), rows, texts=(0, 1))
-
-
-def _facts() -> dict[str, Any]:
     import torch
 
     from filbert import __version__
@@ -50,7 +37,7 @@ def _facts() -> dict[str, Any]:
     device = choose_device()
     precision = choose_precision("auto", device)
     cpu = torch.device("cpu")
-    return {
+    facts: dict[str, Any] = {
         "filbert": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -69,6 +56,15 @@ def _facts() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "free_disk_gb": round(shutil.disk_usage(".").free / 1e9, 1),
     }
+    if json:
+        print_json(facts)
+        return
+    rows = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {v}" for k, v in value.items())
+        rows.append((name.replace("_", " "), str(value)))
+    print_table(("", ""), rows, texts=(0, 1))
 
 
 def _version(name: str) -> str | None:

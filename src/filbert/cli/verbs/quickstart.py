@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from filbert.cli.arguments import Folder, ModelName
+from filbert.cli.arguments import Folder, ModelName, Overwrite
 from filbert.cli.output import print_run
 from filbert.errors import ConfigError
 
@@ -16,7 +16,7 @@ def quickstart(
     model: ModelName = "minilm",
     seed: int = 42,
     steps: int | None = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Run an embedded example, from text to report: what does a bank's customer want?
 
@@ -37,8 +37,6 @@ def quickstart(
         random seed for the new head, shuffling and dropout.
     steps:
         stop after this many optimizer steps, for a test.
-    overwrite:
-        replace an earlier run in --out.
     """
     if search:
         _search(model, question)
