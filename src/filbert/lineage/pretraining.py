@@ -94,17 +94,12 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     torch.manual_seed(options.run.seed)
     model = _new_model(options, listed)
     with replace_folder(Path(options.run.out), marker=FACTS) as folder:
-        begun = time.monotonic()
-        with RunLog(folder) as log, float32_by_onednn():
-            chosen, part = options.train, text.part(slice(count - held))
-            steps = chosen.steps or round(_steps(count - held, size) * (chosen.epochs or 1))
-            steps = train_steps(model, _repeated(model, part, size), max(1, steps), options, log)
-        facts = {
-            "objective": options.model.objective,
-            "steps": steps,
-            "seconds": time.monotonic() - begun,
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "words": {"train": count - held, "dev": held, "read": steps * size * LENGTH},
+        batches = _repeated(model, text.part(slice(count - held)), size)
+        per_epoch = _steps(count - held, size)
+        facts = train_steps(model, batches, options, folder, per_epoch=per_epoch)
+        read = facts["steps"] * size * LENGTH
+        facts |= {
+            "words": {"train": count - held, "dev": held, "read": read},
             "vocabulary": len(listed),
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
@@ -185,17 +180,19 @@ def _descend(
 def train_steps(
     model: nn.Module,
     batches: Iterator[tuple[Tensor, int]],
-    steps: int,
     options: PretrainOptions,
-    log: RunLog,
-) -> int:
-    """Train with a warm-up and a linear fall, and return the number of steps.
+    folder: Path,
+    *,
+    per_epoch: int,
+) -> dict[str, Any]:
+    """Train with a warm-up and a linear fall, log in a folder, and return facts for its run.json.
 
-    `batches` are losses, which are averaged, and the number of predictions; without end. `steps`
-    counts unless the options have a time.
+    `batches` are losses, which are averaged, and the number of predictions; without end. The steps
+    of an epoch, `per_epoch`, count unless the options have steps or a time.
     """
     chosen, begun, total = options.train, time.monotonic(), 0
     seconds = chosen.time_seconds
+    steps = max(1, chosen.steps or round(per_epoch * (chosen.epochs or 1)))
 
     def done(step: int) -> float:
         return step / steps if seconds is None else (time.monotonic() - begun) / seconds
@@ -205,15 +202,21 @@ def train_steps(
         rise = part / chosen.warmup if chosen.warmup else 1.0
         return [(chosen.lr or 1e-3) * min(rise, 1 - part)]
 
-    log.start(seconds or steps, in_seconds=seconds is not None)
     descent = _descend(model, batches, [list(model.parameters())], rates)
-    for step, (loss, count) in enumerate(descent, 1):
-        total, elapsed = total + count, time.monotonic() - begun
-        passed, lr = step if seconds is None else min(elapsed, seconds), rates(step)[0]
-        log.step(passed, step=step, loss=loss, lr=lr, tokens_per_second=total / elapsed)
-        if done(step) >= 1:
-            break
-    return step
+    with RunLog(folder) as log, float32_by_onednn():
+        log.start(seconds or steps, in_seconds=seconds is not None)
+        for step, (loss, count) in enumerate(descent, 1):
+            total, elapsed = total + count, time.monotonic() - begun
+            passed, lr = step if seconds is None else min(elapsed, seconds), rates(step)[0]
+            log.step(passed, step=step, loss=loss, lr=lr, tokens_per_second=total / elapsed)
+            if done(step) >= 1:
+                break
+    return {
+        "objective": options.model.objective,
+        "steps": step,
+        "seconds": time.monotonic() - begun,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
 
 
 def adapt(model: AwdLstm, texts: Sequence[str], listed: list[str], options: dict[str, Any]) -> None:

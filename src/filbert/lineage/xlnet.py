@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,13 +29,12 @@ from filbert.errors import InputError
 from filbert.files import replace_folder, write_json
 from filbert.lineage.pretraining import read_options, train_steps
 from filbert.model.config import EncoderConfig
-from filbert.model.cpu import activate, float32_by_onednn
+from filbert.model.cpu import activate
 from filbert.model.distances import sinusoids
 from filbert.model.encoder import Encoder, Layer, initialize
 from filbert.text.learning import LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import bert_template
-from filbert.train.log import RunLog
 from filbert.train.pretrain_options import PretrainOptions
 
 # One of six tokens is predicted, in spans of one to five tokens: sections 2.3 and 3.1.
@@ -191,18 +189,11 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     encoder = Encoder(config)
     initialize(encoder, config.initializer_range)
     model, draw = TwoStreams(encoder), random.Random(options.run.seed)
-    steps = options.train.steps or round(len(rows) // size * (options.train.epochs or 1))
+    batches = _losses(model, rows[held:], is_special, size, draw)
     with replace_folder(Path(options.run.out)) as folder:
-        begun = time.monotonic()
-        with RunLog(folder) as log, float32_by_onednn():
-            batches = _losses(model, rows[held:], is_special, size, draw)
-            steps = train_steps(model, batches, max(1, steps), options, log)
+        facts = train_steps(model, batches, options, folder, per_epoch=len(rows) // size)
         cast("Tensor", encoder.embeddings.unseen).copy_(model.start.detach())
-        facts = {
-            "objective": "permutation",
-            "steps": steps,
-            "seconds": time.monotonic() - begun,
-            "parameters": sum(weights.numel() for weights in model.parameters()),
+        facts |= {
             "rows": {"train": len(rows) - held, "dev": held},
             "metrics": {"dev": _measure(model, rows[:held], is_special)},
         }
