@@ -46,7 +46,7 @@ _MEMORY = (
 # Each verb is a function in a module of cli/verbs, which does not import torch at the top. Titles
 # and order are those of `filbert --help`.
 GROUPS = {
-    "First steps": {"quickstart": "quickstart", "doctor": "machine"},
+    "First steps": dict.fromkeys(("quickstart", "doctor"), "start"),
     "Data and text": dict.fromkeys(("check", "tokenize", "vocab", "corpus"), "data"),
     "Train and compare": {
         **dict.fromkeys(("finetune", "pretrain", "distill"), "train"),
@@ -56,7 +56,7 @@ GROUPS = {
     "Answers": dict.fromkeys(("predict", "embed", "fill", "score", "serve"), "answers"),
     "Models": dict.fromkeys(("info", "convert", "export", "shrink", "push"), "models"),
     "Look inside": dict.fromkeys(("inspect", "explain"), "inspect"),
-    "Speed": {"bench": "machine"},
+    "Speed": {"bench": "start"},
 }
 # Other words for a verb.
 _UNDERSTOOD = {"train": "finetune", "help": "--help"}
