@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.opening import find_model
-from filbert.errors import ConfigError, FormatError, printable
+from filbert.errors import ConfigError, FormatError, checked_keywords, printable
 from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.tasks.base import task_names
@@ -79,10 +79,11 @@ class Replay:
         return metric.difference is not None and metric.difference <= self.tolerance
 
 
+@checked_keywords
 def replay(
-    name: str,
+    model: str | os.PathLike[str],
     *,
-    out: str | None = None,
+    out: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
     overwrite: bool = False,
     device: str | None = None,
@@ -90,7 +91,7 @@ def replay(
     """Train a model again with the options of its filbert.json and compare the metrics.
 
     Args:
-        name: The model, or its run folder.
+        model: Its folder or name, or its run folder.
         out: The run folder to make; next to the recorded one if not given.
         tolerance: Largest difference that passes. If not given, 0 if nothing differs from the
             recorded run, else `LOOSE`.
@@ -105,8 +106,9 @@ def replay(
         raise ConfigError(f"tolerance is {tolerance}; it must be zero or above.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
-    folder, record = _read_record(name)
-    options = _options(folder, record) | {"out": out or _next_to(folder), "overwrite": overwrite}
+    folder, record = _read_record(str(model))
+    options = _options(folder, record) | {"overwrite": overwrite}
+    options["out"] = str(out or _next_to(folder))
     if device is not None:
         options["device"] = device
     threads, before = (record.get("device") or {}).get("threads"), torch.get_num_threads()
