@@ -180,14 +180,9 @@ def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
 
 
 def _exported(folder: Path, out: Path, _: Path, *, int8: bool = False) -> None:
-    from filbert.checkpoints.checkpoint import with_new_head
-    from filbert.checkpoints.onnx_folder import MODEL_FILE, save_graph
-    from filbert.checkpoints.onnx_graph import build_graph
-    from filbert.checkpoints.opening import read_checkpoint
+    from filbert.onnx_export import export_onnx
 
-    out.mkdir()
-    graph = build_graph(with_new_head(read_checkpoint(folder), None), int8=int8)
-    save_graph(graph, out / MODEL_FILE)
+    export_onnx(str(folder), out, int8=int8)
 
 
 _MADE_FROM = {

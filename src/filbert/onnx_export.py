@@ -102,7 +102,6 @@ def export_onnx(
     data: str | None = None,
     names: ColumnNames | None = None,
     max_loss: float | None = None,
-    keep: Sequence[str] = (),
     hidden_too: bool = False,
 ) -> dict[str, Any]:
     """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
@@ -111,12 +110,11 @@ def export_onnx(
 
     Args:
         out: The folder; an old one with a config.json is replaced.
-        int8: Quantise the encoder's layers but those that filbert.json or `max_loss` keep float32.
+        int8: Quantise the encoder's layers but some; see `_int8_layers`.
         pooling: Of a bare encoder's `sentence_embedding`; "none" leaves it out; by default as the
             folder sets, else the mean.
         data: Labelled rows, to compare metrics on; `names` are their columns.
         max_loss: The most that a metric on `data` may be worse by.
-        keep: Layers that stay float32 next to int8 if neither of the two names any.
         hidden_too: Output the hidden states of a model with a head, too.
 
     Raises:
@@ -134,10 +132,8 @@ def export_onnx(
         raise ConfigError("--data compares a task's metrics, and this model has no task.")
     digest = None if data is None else file_digest(data)
     vectors = _vectors(predictor, checkpoint, pooling)
-    kept = recorded(checkpoint, cast(Model, predictor.model))[0] or list(keep) if int8 else []
-    if int8 and data is not None and max_loss is not None and not kept:
-        kept = choose_float_layers(predictor, data, names, max_loss=max_loss)["float_layers"]
-    graph = build_graph(checkpoint, vectors, int8=int8, keep=kept, hidden_too=hidden_too)
+    kept, factors = _int8_layers(predictor, checkpoint, data, names, max_loss) if int8 else ([], {})
+    graph = build_graph(checkpoint, vectors, int8=factors, hidden_too=hidden_too)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
         save_graph(graph, new / MODEL_FILE)
@@ -155,12 +151,40 @@ def export_onnx(
     return facts
 
 
+def _int8_layers(
+    predictor: Predictor,
+    checkpoint: Checkpoint,
+    data: str | None,
+    names: ColumnNames | None,
+    max_loss: float | None,
+) -> tuple[list[str], dict[str, Tensor | None]]:
+    """Return the layers that stay float32, and the others with factors of their inputs' columns.
+
+    Where neither filbert.json nor `max_loss` says which, the twelfth that int8 harms most stays:
+    the least cosine of 300 comments is 0.992 then, and otherwise 0.988, without factors 0.977
+    (docs/log.md).
+    """
+    model = cast(Model, predictor.model)
+    kept, ranges = recorded(checkpoint, model)
+    if data is None:
+        examples = predictor.text_examples(_PROBES)
+    else:
+        examples = _sample(predictor, data, names or ColumnNames())
+    ranges = ranges or input_ranges(model, examples)
+    if data is not None and max_loss is not None and not kept:
+        chosen = choose_float_layers(predictor, data, names, max_loss=max_loss, is_static=True)
+        kept = chosen["float_layers"]
+    elif not kept:
+        worst = list(sensitivities(model, examples, ranges))
+        kept = worst[: len(worst) // 12]
+    return kept, {name: one.factors for name, one in ranges.items() if name not in kept}
+
+
 def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the folder and the options that compute a model in int8 fastest on this machine.
 
     A CPU without integer products (VNNI) does so by onnxruntime, if that is installed. The model is
-    exported once, into the cache folder. A sixth of its layers stay float32 if filbert.json names
-    none: the least cosine of 300 comments is 0.983 then, and otherwise 0.977 (docs/log.md).
+    exported once, into the cache folder.
 
     Args:
         loading: Keywords of `Predictor.load`, with precision "int8".
@@ -174,15 +198,11 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
         assert isinstance(predictor.model, Model) and predictor.checkpoint is not None
         if predictor.checkpoint.head in ("masked_lm", "pretraining"):
             raise ConfigError("it would fill no masks.")
-        kept, _ = recorded(predictor.checkpoint, predictor.model)
         noted = (predictor.checkpoint.filbert or {}).get("int8")
-        content = f"{version('filbert')} {model_digest(predictor)} {noted} hidden states"
+        content = f"{version('filbert')} {model_digest(predictor)} {noted} with factors"
         folder = cache_folder() / "int8" / hashlib.sha256(content.encode()).hexdigest()[:16]
         if not is_export(folder):
-            if not kept:
-                worst = list(sensitivities(predictor.model, predictor.text_examples(_PROBES)))
-                kept = worst[: len(worst) // 6]
-            export_onnx(model, folder, int8=True, keep=kept, hidden_too=True)
+            export_onnx(model, folder, int8=True, hidden_too=True)
     except ConfigError as error:
         log.warning("int8 is not by onnxruntime: %s", error)
         return model, dict(loading)

@@ -24,6 +24,7 @@ from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
 from filbert.checkpoints.onnx_graph import build_graph
 from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.errors import ConfigError
+from filbert.inference.int8 import dense_layers
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
@@ -265,7 +266,10 @@ def test_large_weights_lie_in_a_file_of_their_own(tmp_path):
 
 def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
     checkpoint = made("bert", "sequence")
-    graph = build_graph(checkpoint, int8=True, keep=["encoder.layers.1.up"])
+    factors = dict.fromkeys(dense_layers(checkpoint.build()))
+    del factors["encoder.layers.1.up"]
+    factors["encoder.layers.0.up"] = torch.linspace(0.25, 4, 32)
+    graph = build_graph(checkpoint, int8=factors)
     weights = int8_weights(graph)
     assert len(weights) == 4 * 4 - 1, "four products in each of four layers but for one"
     assert weights["encoder.layers.0.up.weight_quantized"].shape == (32, 48)
@@ -304,7 +308,8 @@ def test_int8_products_of_extreme_values_are_exact_on_every_cpu():
     checkpoint.tensors.update(
         {n: t.sign() for n, t in checkpoint.tensors.items() if n.startswith("encoder.layers.0")}
     )
-    for weight_KN in int8_weights(build_graph(checkpoint, int8=True)).values():
+    factors = dict.fromkeys(dense_layers(checkpoint.build()))
+    for weight_KN in int8_weights(build_graph(checkpoint, int8=factors)).values():
         # Every output's largest and smallest sum.
         codes_TK = np.concatenate([weight_KN.T > 0, weight_KN.T < 0]).astype(np.uint8) * 255
         exact = codes_TK.astype(np.int64) @ weight_KN.astype(np.int64)

@@ -17,7 +17,6 @@ from filbert.cli.main import run as cli
 from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
 from filbert.train import loop
-from filbert.train.distributed import Parallel
 
 run = partial(tune, epochs=1, batch_size=32)
 
@@ -78,11 +77,11 @@ def gradients(
     """The gradients of the first step, caught before the optimiser uses them."""
     caught: list[torch.Tensor] = []
 
-    def catch(self, model, largest):
-        caught.extend(p.grad.clone() for p in model.parameters())
+    def catch(parameters, largest):
+        caught.extend(p.grad.clone() for p in parameters)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Parallel, "clip", catch)
+    monkeypatch.setattr("filbert.train.loop.clip_grad_norm_", catch)
     with pytest.raises(KeyboardInterrupt):
         run(
             tiny_model,
@@ -298,12 +297,12 @@ def test_dev_rows_of_one_class_are_judged_by_their_loss(tiny_model, films, tmp_p
 def test_a_run_that_stops_says_so_and_leaves_an_earlier_one_alone(
     tiny_model, films, tmp_path, monkeypatch, error, status
 ):
-    def stop(self, model, largest):
+    def stop(parameters, largest):
         raise error
 
     run(tiny_model, films, tmp_path / "old", steps=2)
     before = {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()}
-    monkeypatch.setattr(Parallel, "clip", stop)
+    monkeypatch.setattr("filbert.train.loop.clip_grad_norm_", stop)
     with pytest.raises(error):
         run(tiny_model, films, tmp_path / "new")
     with pytest.raises(error):

@@ -7,7 +7,7 @@ Shapes: B sequences, L positions, H hidden size, A heads, D head size, C classes
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,8 @@ class _Graph:
     Operators take names of values, or Python numbers and lists, which become initializers.
     """
 
-    def __init__(
-        self, tensors: Mapping[str, Tensor], *, int8: bool = False, keep: Collection[str] = ()
-    ) -> None:
-        self.tensors = tensors
-        self.int8, self.keep = int8, keep
+    def __init__(self, tensors: Mapping[str, Tensor], int8: Mapping[str, Tensor | None]) -> None:
+        self.tensors, self.int8 = tensors, int8
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
 
@@ -96,11 +93,11 @@ class _Graph:
         """Return activation(rows @ weight.T + bias) of rows (..., K).
 
         Args:
-            at: Name of a product inside the encoder's layers, which int8 quantizes.
+            at: Name of a product inside the encoder's layers, whose weight may have another's name.
         """
         product = f"{at or name}.product"
-        if self.int8 and at and name not in self.keep:
-            out = self._int8_product(rows, f"{name}.weight", product)
+        if name in self.int8:
+            out = self._int8_product(rows, name, product)
         else:
             out = self.op("MatMul", rows, self.weight(f"{name}.weight", transposed=True),
                           name=product)  # fmt: skip
@@ -108,12 +105,17 @@ class _Graph:
             out = self.op("Add", out, self.weight(f"{name}.bias"))
         return self.activate(out, activation)
 
-    def _int8_product(self, rows: Value, weight: str, name: str) -> Value:
+    def _int8_product(self, rows: Value, layer: str, name: str) -> Value:
         """Return quantized rows @ weight.T: one scale per call for the rows, one per output."""
+        weight, factors = f"{layer}.weight", self.int8[layer]
         if f"{weight}_quantized" not in self.initializers:
-            codes_KN, scale_N = pair_safe_codes(self.tensors[weight].detach().cpu().float().numpy())
+            values = self.tensors[weight].detach().cpu().float()
+            scaled = values if factors is None else values * factors
+            codes_KN, scale_N = pair_safe_codes(scaled.numpy())
             self._initializer(f"{weight}_quantized", codes_KN)
             self._initializer(f"{weight}_scale", scale_N)
+        if factors is not None:
+            rows = self.op("Mul", rows, factors.reciprocal().numpy())
         codes, scale, zero = self.ops("DynamicQuantizeLinear", rows, outputs=3)
         sums = self.op("MatMulInteger", codes, f"{weight}_quantized", zero)
         scales = self.op("Mul", scale, f"{weight}_scale")
@@ -475,17 +477,15 @@ def build_graph(
     checkpoint: Checkpoint,
     vectors: SentenceVectors | None = None,
     *,
-    int8: bool = False,
-    keep: Collection[str] = (),
+    int8: Mapping[str, Tensor | None] | None = None,
     hidden_too: bool = False,
 ) -> onnx.ModelProto:
-    """Return the graph of the whole model, float32.
+    """Return the graph of the whole model.
 
     Args:
         vectors: How a bare encoder computes `sentence_embedding`; None for no such output.
-        int8: Quantize the products of the encoder's layers. Embeddings, pooler and head stay
-            float32.
-        keep: Names of dense layers that stay float32.
+        int8: Dense layers whose products are quantized, with factors of their inputs' columns, by
+            which inputs are divided and weights multiplied (None for 1); all others are float32.
         hidden_too: Output the hidden states of a model with a head, too.
 
     Raises:
@@ -494,7 +494,7 @@ def build_graph(
     config = checkpoint.config
     if isinstance(config.positions, RelativeSinusoid):
         raise ConfigError(f"A {checkpoint.family} model is not exported to ONNX; filbert runs it.")
-    graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
+    graph = _Graph(checkpoint.tensors, int8 or {})
     padded = _Padded(graph, config)
     hidden = padded.encoder()
     if checkpoint.head is not None:

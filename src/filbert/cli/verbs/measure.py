@@ -331,7 +331,9 @@ def print_ranking(study: StudyFiles) -> None:
     rows: list[tuple[str | Text, ...]] = []
     for one in study.measured + [one for one in study.contestants if not one.get("test")]:
         done = sum(seed["status"] == "finished" for seed in one["seeds"])
-        metrics = [_with_interval(one["test"][key]) if one.get("test") else Text("–") for key, _ in columns]
+        metrics = [
+            _with_interval(one["test"][key]) if one.get("test") else Text("–") for key, _ in columns
+        ]
         seconds, speed = (one["costs"].get(key) for key in ("training_seconds", "rows_per_second"))
         rows.append(
             (
