@@ -21,7 +21,13 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.config_json import LABELLED, check_expressible, family_of, label_names
-from filbert.checkpoints.families import ADAPTER_CONFIG, ADAPTER_FILES, FAMILIES, Family
+from filbert.checkpoints.families import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILES,
+    FAMILIES,
+    TRANSPOSED,
+    Family,
+)
 from filbert.checkpoints.huggingface import (
     Layout,
     canonical_names,
@@ -192,7 +198,7 @@ def rows_of_parts(checkpoint: Checkpoint, layer: str, num_rows: int) -> list[int
     """Return the rows of each matrix that a file has for a dense layer of the model."""
     family = FAMILIES[checkpoint.family]
     count = len(family.theirs(f"encoder.layers.0.{layer}.weight", checkpoint.head))
-    return [rows for (rows,) in Layout(family, checkpoint.config).parts((num_rows,), count)]
+    return Layout(family, checkpoint.config).rows(num_rows, count)
 
 
 def check_base(checkpoint: Checkpoint) -> None:
@@ -258,7 +264,7 @@ def write(
         "lora_alpha": int(SCALE * rank),
         "lora_dropout": 0.0,
         "bias": "none",
-        "fan_in_fan_out": family.transposed,
+        "fan_in_fan_out": family.forms.get("qkv") in TRANSPOSED,
         "target_modules": _targets(family, kind),
         "modules_to_save": sorted(whole) or None,
         "inference_mode": True,

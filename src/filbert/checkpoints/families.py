@@ -48,6 +48,11 @@ LAYER_MODULES = (
     *("heads.query_norm", "heads.key_norm", "attention_norm_after", "norm_after"),
 )
 
+# Kinds of values of `Family.forms`; a bias, too, is in the order of the rows.
+TRANSPOSED = ("transposed", "outputs_by_head")
+BY_HEAD = ("outputs_by_head", "inputs_by_head")
+ROW_ORDERS = ("halves", "interleaved")
+
 _LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.([\w.]+)")
 
 # BERT's modules: outside the layers, ours under "encoder." to theirs, and those of a layer.
@@ -124,12 +129,12 @@ class Family:
         qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
         whole_names: Our tensor ("encoder.embeddings.unseen") or tensor of a layer ("qkv.weight") to
-            theirs, where it belongs to no module of theirs. Matrices among them are stored by
-            heads: as (H, A, D), transposed if the heads are ours outputs.
-        row_orders: Our module of a layer to the order of its rows in files, where it is not ours:
+            theirs, where it belongs to no module of theirs.
+        forms: Our module of a layer to the form of its weight in files, where it is not ours:
+            "transposed", as (inputs, outputs); "outputs_by_head", as (inputs, heads, head size);
+            "inputs_by_head", as (outputs, heads, head size); or with another order of rows:
             "halves" (the two halves are swapped) or "interleaved" (queries, keys and values take
             turns head by head, and the two elements of each rotated pair are neighbours).
-        transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers
@@ -157,8 +162,7 @@ class Family:
     qkv: tuple[str, ...] = QKV
     layer_modules: tuple[str | tuple[str, ...], ...] = LAYER
     whole_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    row_orders: dict[str, str] = field(default_factory=dict)
-    transposed: bool = False
+    forms: dict[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
     keys: dict[str, tuple[str, Any]]
@@ -212,10 +216,12 @@ class Family:
         names = (own,) if isinstance(own, str) else own
         return tuple(f"{layer}.{name}.{leaf}" for name in names)
 
-    def layer_part(self, ours: str) -> str | None:
-        """Return the module of a layer that a tensor of filbert belongs to: "up"; None outside."""
-        match = _LAYER_NAME.fullmatch(ours.rpartition(".")[0])
-        return match and match[2]
+    def form(self, ours: str) -> str | None:
+        """Return the form of a tensor in files, a value of `forms`; None if it is ours."""
+        module, _, leaf = ours.rpartition(".")
+        match = _LAYER_NAME.fullmatch(module)
+        form = self.forms.get(match[2]) if match else None
+        return form if leaf == "weight" or form in ROW_ORDERS else None
 
     def tied(self, kind: str | None) -> dict[str, str]:
         """Return the tensors of a kind of head that repeat another of theirs, to the other."""
@@ -232,10 +238,9 @@ class Family:
         """Return the pooler without which a kind of head cannot run; None for none."""
         return self.heads[kind].pooler if kind in POOLED_KINDS else None
 
-    def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
+    def says_causal(self, kind: str | None, pooler: PoolerSlot | None) -> bool:
         """Return whether `causal_key` describes a causal model: nothing reads the first token."""
-        slot = self.heads[kind].pooler if has_pooler else self.required_pooler(kind)
-        return self.causal_key is not None and slot is None
+        return self.causal_key is not None and (pooler or self.required_pooler(kind)) is None
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
@@ -459,7 +464,7 @@ def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
     """Return the distance between global layers, and the first of them."""
-    kinds, layers = raw["layer_types"], raw.get("num_hidden_layers")
+    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
     if (
         isinstance(kinds, list)
         and len(kinds) == layers
@@ -775,7 +780,7 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
         layer_modules=(
             *("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
         ),
-        row_orders={"up": "halves"},
+        forms={"up": "halves"},
         renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
         keys={**keys, **({"rotary_scaling": ("rope_factor", 1.0)} if scales else {})},
         flattened=_new_flattened if scales else _with_theta,
@@ -937,11 +942,7 @@ def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
             f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
         )
     flat = raw | _thetas(raw, {_FAR: "rope_theta", _NEAR: "rope_local_base_freq"}, path)
-    every = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 6))
-    if raw.get("layer_types") is not None:
-        every, first = _global_layers(raw, path)
-    else:
-        first = every - 1 if isinstance(every, int) else every
+    every, first = _global_layers(raw, path)
     return {**flat, "global_every": every, "global_first": first}
 
 
@@ -1017,7 +1018,7 @@ def _neobert() -> Family:
         layer="transformer_encoder.{}",
         qkv=("qkv",),
         layer_modules=("wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
-        row_orders={"qkv": "interleaved"},
+        forms={"qkv": "interleaved"},
         keys={
             **keys,
             "max_position_embeddings": ("max_length", 1024),
@@ -1066,7 +1067,7 @@ def _gpt2() -> Family:
         layer="h.{}",
         qkv=("attn.c_attn",),
         layer_modules=("attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
-        transposed=True,
+        forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
         keys={
             "vocab_size": ("vocab_size", 50257),
             "hidden_size": ("n_embd", REQUIRED),
@@ -1267,6 +1268,10 @@ def _xlnet() -> Family:
             "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
             "attention_out.weight": ("rel_attn.o",),
             **{f"relative.{ours}": (f"rel_attn.{name}",) for ours, name in relative.items()},
+        },
+        forms={
+            **dict.fromkeys(("qkv", "relative.project"), "outputs_by_head"),
+            "attention_out": "inputs_by_head",
         },
         renamed=((r"^mask_emb$", "transformer.mask_emb"),),
         keys={
