@@ -21,13 +21,7 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.config_json import LABELLED, check_expressible, family_of, label_names
-from filbert.checkpoints.families import (
-    ADAPTER_CONFIG,
-    ADAPTER_FILES,
-    FAMILIES,
-    TRANSPOSED,
-    Family,
-)
+from filbert.checkpoints.families import ADAPTER_CONFIG, ADAPTER_FILES, FAMILIES, Family
 from filbert.checkpoints.huggingface import (
     Layout,
     canonical_names,
@@ -264,7 +258,7 @@ def write(
         "lora_alpha": int(SCALE * rank),
         "lora_dropout": 0.0,
         "bias": "none",
-        "fan_in_fan_out": family.forms.get("qkv") in TRANSPOSED,
+        "fan_in_fan_out": family.forms.get("qkv") == "transposed",
         "target_modules": _targets(family, kind),
         "modules_to_save": sorted(whole) or None,
         "inference_mode": True,

@@ -48,11 +48,6 @@ LAYER_MODULES = (
     *("heads.query_norm", "heads.key_norm", "attention_norm_after", "norm_after"),
 )
 
-# Kinds of values of `Family.forms`; a bias, too, is in the order of the rows.
-TRANSPOSED = ("transposed", "outputs_by_head")
-BY_HEAD = ("outputs_by_head", "inputs_by_head")
-ROW_ORDERS = ("halves", "interleaved")
-
 _LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.([\w.]+)")
 
 # BERT's modules: outside the layers, ours under "encoder." to theirs, and those of a layer.
@@ -221,7 +216,8 @@ class Family:
         module, _, leaf = ours.rpartition(".")
         match = _LAYER_NAME.fullmatch(module)
         form = self.forms.get(match[2]) if match else None
-        return form if leaf == "weight" or form in ROW_ORDERS else None
+        # A bias is in the order of the rows, too.
+        return form if leaf == "weight" or form in ("halves", "interleaved") else None
 
     def tied(self, kind: str | None) -> dict[str, str]:
         """Return the tensors of a kind of head that repeat another of theirs, to the other."""

@@ -27,16 +27,7 @@ from filbert.checkpoints.config_json import (
     stated_causal,
     unprintable,
 )
-from filbert.checkpoints.families import (
-    BY_HEAD,
-    CAUSAL_TYPE,
-    FAMILIES,
-    ROW_ORDERS,
-    STATIC,
-    TRANSPOSED,
-    Family,
-    PoolerSlot,
-)
+from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family, PoolerSlot
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     opened,
@@ -75,6 +66,10 @@ _SIZES = (
 )
 
 
+_TRANSPOSED = ("transposed", "outputs_by_head")
+_BY_HEAD = ("outputs_by_head", "inputs_by_head")
+
+
 @dataclass(frozen=True)
 class Layout:
     """How files hold the tensors of one model: in parts, in a form of `Family.forms`."""
@@ -95,9 +90,9 @@ class Layout:
             # The row of texts without tokens, which files do not have.
             return torch.cat([parts[0], torch.zeros_like(parts[0][:1])])
         form = self.family.form(ours)
-        if form in BY_HEAD:
+        if form in _BY_HEAD:
             parts = [part.flatten(1) for part in parts]
-        if form in TRANSPOSED:
+        if form in _TRANSPOSED:
             parts = [part.T for part in parts]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
         order = self._order(form, len(whole))
@@ -111,22 +106,21 @@ class Layout:
         order = self._order(form, len(tensor))
         tensor = tensor if order is None else tensor[order.argsort()]
         parts = list(tensor.split(self.rows(len(tensor), count)))
-        if form in TRANSPOSED:
+        if form in _TRANSPOSED:
             parts = [part.T for part in parts]
-        if form in BY_HEAD:
+        if form in _BY_HEAD:
             parts = [part.reshape(len(part), -1, self.config.head_size) for part in parts]
         # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
         return parts if count == 1 else [part.clone() for part in parts]
 
     def _order(self, form: str | None, rows: int) -> Tensor | None:
         """Return the file's row for each row of filbert's tensor, int64; None if it is the same."""
-        if form not in ROW_ORDERS:
-            return None
-        numbers = torch.arange(rows)
         if form == "halves":
-            return numbers.roll(rows // 2)
+            return torch.arange(rows).roll(rows // 2)
+        if form != "interleaved":
+            return None
         # By heads, then query, key and value, then pairs of neighbours for the first two.
-        grid = numbers.view(self.config.attention.heads, 3, -1)
+        grid = torch.arange(rows).view(self.config.attention.heads, 3, -1)
         heads, _, size = grid.shape
         rotated = grid[:, :2].reshape(heads, 2, size // 2, 2).transpose(2, 3).flatten(2)
         return torch.cat((rotated, grid[:, 2:]), 1).transpose(0, 1).flatten()
