@@ -11,6 +11,7 @@ from typing import Any
 
 from filbert.checkpoints.families import (
     CAUSAL_CLASS,
+    CAUSAL_KEY,
     CAUSAL_TYPE,
     FAMILIES,
     REQUIRED,
@@ -107,10 +108,9 @@ def _heads_per_layer(
 
 def stated_causal(raw: dict[str, Any], family: Family) -> bool:
     """Return whether config.json describes an encoder with causal attention."""
-    by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
-    return (
-        family.always_causal or by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
-    )
+    by_key = family.has_causal_key and bool(raw.get(CAUSAL_KEY))
+    by_name = raw.get("model_type") == CAUSAL_TYPE + family.model_type
+    return family.always_causal or by_key or by_name
 
 
 def encoder_config(
@@ -124,7 +124,7 @@ def encoder_config(
     """
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
-    if family.causal_key is not None and raw.get(family.causal_key):
+    if family.has_causal_key and raw.get(CAUSAL_KEY):
         _check_causal(raw, family, kind, pooler=pooler, path=path)
     causal = stated_causal(raw, family)
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
@@ -200,7 +200,7 @@ def _check_causal(
         )
     if not family.says_causal(kind, pooler):
         raise FormatError(
-            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
+            f"{path}: {CAUSAL_KEY} is True, and a {family.class_name(kind)} reads the first "
             "token, which attends to no other token; filbert's causal encoders read the last."
         )
 
@@ -307,8 +307,8 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
             raw[key] = next((theirs for theirs, ours in choices if ours == raw[key]), raw[key])
     for key, name in family.repeated.items():
         raw[key] = settings[name]
-    if by_key and family.causal_key is not None:
-        raw[family.causal_key] = True
+    if by_key:
+        raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:

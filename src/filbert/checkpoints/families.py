@@ -41,6 +41,8 @@ STATIC = "static_embedding"
 # Prefixes for causal encoders that no class of transformers computes. Other tools refuse such names
 # instead of pooling the first token or ignoring the causal mask.
 CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
+# Makes all of transformers' classes of some families attend causally.
+CAUSAL_KEY = "is_decoder"
 
 # Modules of a layer, in the order of the tables below; only a few families have the last four.
 LAYER_MODULES = (
@@ -179,9 +181,9 @@ class Family:
         return bool(self.constants.get("causal"))
 
     @property
-    def causal_key(self) -> str | None:
-        """Key whose value true makes all classes attend causally; None if no value does."""
-        return CAUSAL_KEY if True in self.must.get(CAUSAL_KEY, ()) else None
+    def has_causal_key(self) -> bool:
+        """Whether CAUSAL_KEY with the value true makes all classes attend causally."""
+        return True in self.must.get(CAUSAL_KEY, ())
 
     @property
     def word_table(self) -> str:
@@ -235,8 +237,8 @@ class Family:
         return self.heads[kind].pooler if kind in POOLED_KINDS else None
 
     def says_causal(self, kind: str | None, pooler: PoolerSlot | None) -> bool:
-        """Return whether `causal_key` describes a causal model: nothing reads the first token."""
-        return self.causal_key is not None and (pooler or self.required_pooler(kind)) is None
+        """Return whether CAUSAL_KEY describes a causal model: nothing reads the first token."""
+        return self.has_causal_key and (pooler or self.required_pooler(kind)) is None
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
@@ -274,8 +276,7 @@ MUST: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
 }
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-# Of the families whose encoders become causal by this key.
-CAUSAL_KEY = "is_decoder"
+# Of the families whose encoders become causal by CAUSAL_KEY.
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 # The dropout of a head without a key of its own: that of the hidden states.
 HIDDEN = (None, None)
