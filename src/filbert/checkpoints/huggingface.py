@@ -191,12 +191,7 @@ def _settle_pooler(
 
 
 def _read_tensors(
-    checkpoint: Checkpoint,
-    weights: Weights,
-    *,
-    files: Mapping[str, str],
-    config_path: Path,
-    notes: list[str],
+    checkpoint: Checkpoint, weights: Weights, files: Mapping[str, str], notes: list[str]
 ) -> dict[str, Tensor]:
     """Read tensors by filbert's names, after comparing all names and shapes with the model's.
 
@@ -220,10 +215,10 @@ def _read_tensors(
         sources[ours] = theirs
         parts = layout.split(ours, tensor, len(theirs))
         wanted |= {name: tuple(part.shape) for name, part in zip(theirs, parts, strict=True)}
-    notes += _left_out(checkpoint, weights, wanted, files=files, config_path=config_path)
+    notes += _left_out(checkpoint, weights, files, wanted)
     for name, shape in wanted.items():
         if weights.shapes[files[name]] != shape:
-            raise _wrong_shape(checkpoint, weights, files[name], shape, config_path)
+            raise _wrong_shape(checkpoint, weights, files[name], shape)
     tensors = {
         ours: layout.join(ours, [weights.read(files[name]) for name in theirs])
         for ours, theirs in sources.items()
@@ -233,12 +228,7 @@ def _read_tensors(
 
 
 def _left_out(
-    checkpoint: Checkpoint,
-    weights: Weights,
-    wanted: Collection[str],
-    *,
-    files: Mapping[str, str],
-    config_path: Path,
+    checkpoint: Checkpoint, weights: Weights, files: Mapping[str, str], wanted: Collection[str]
 ) -> list[str]:
     """Compare the names of tensors, and return a note on those outside the encoder, if any."""
     family = FAMILIES[checkpoint.family]
@@ -255,12 +245,12 @@ def _left_out(
     layers = f"{family.keys['num_hidden_layers'][0]} {checkpoint.config.num_hidden_layers}"
     raise FormatError(
         f"{weights.path} does not hold the tensors of the {class_name} with {layers} that "
-        f"{config_path.name} describes: {', '.join(parts)}."
+        f"config.json describes: {', '.join(parts)}."
     )
 
 
 def _wrong_shape(
-    checkpoint: Checkpoint, weights: Weights, name: str, wanted: tuple[int, ...], config_path: Path
+    checkpoint: Checkpoint, weights: Weights, name: str, wanted: tuple[int, ...]
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
     actual = weights.shapes[name]
@@ -277,7 +267,7 @@ def _wrong_shape(
         keys = [f"{num_labels} labels (id2label)", *keys]
     says = f"says {' or '.join(keys)}" if keys else "describes another model"
     return FormatError(
-        f"{config_path} {says}, but {printable(name)} in {weights.path.name} has shape "
+        f"{weights.path}: config.json {says}, but {printable(name)} has shape "
         f"{short(actual)} instead of {wanted}."
     )
 
@@ -386,9 +376,7 @@ def read_weights(
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
-    tensors = _read_tensors(
-        checkpoint, weights, files=files, config_path=config_path, notes=notes
-    )
+    tensors = _read_tensors(checkpoint, weights, files, notes)
     for repeated, original in repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
