@@ -216,16 +216,13 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
         given = _inverted(raw.get("label2id"))
     if given is None:
         return _numbered_labels(raw, path)
-    if (
-        not isinstance(given, dict)
-        or not given
-        or set(given) != {str(i) for i in range(len(given))}
-        or any(isinstance(name, list | dict) for name in given.values())
-    ):
+    ids = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
+    nested = ids and any(isinstance(name, list | dict) for name in given.values())
+    if not ids or set(given) != set(ids) or nested:
         raise FormatError(
             f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
         )
-    names = tuple(str(given[str(i)]) for i in range(len(given)))
+    names = tuple(str(given[id_]) for id_ in ids)
     for name, count in Counter(names).items():
         if count > 1:
             raise FormatError(
