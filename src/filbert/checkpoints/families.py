@@ -142,7 +142,7 @@ class Family:
             are found, for those that are nested in some versions; None where all are flat.
         nested: The inverse, applied to what is written.
         names: Setting to the family's own names of its values, theirs to ours.
-        constants: Settings for which there is no key.
+        constants: Settings for which there is no key; `keys` take precedence.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
@@ -1208,7 +1208,6 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     """
     layer, forward = "encoder.block.{}.layer", "1.DenseReluDense"
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
-    rms = {name: value for name, value in _RMS.items() if name not in ("gated", "hidden_dropout")}
     words = "transformer.encoder.embed_tokens"
     return Family(
         model_type=model_type,
@@ -1229,7 +1228,7 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         # The gated form has always had the other form of GELU.
         names={"hidden_act": {"gated-gelu": "gelu_tanh"} if gated else {"relu": "relu"}},
         constants={
-            **rms,
+            **_RMS,
             "gated": gated,
             "position_kind": "buckets",
             "attention_scale": 1.0,
