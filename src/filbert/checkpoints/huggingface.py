@@ -105,7 +105,7 @@ class Layout:
         form = self.family.form(ours)
         order = self._order(form, len(tensor))
         tensor = tensor if order is None else tensor[order.argsort()]
-        parts = list(tensor.split(self.rows(len(tensor), count)))
+        parts = list(torch.split(tensor, self.rows(len(tensor), count)))
         if form in _TRANSPOSED:
             parts = [part.T for part in parts]
         if form in _BY_HEAD:
