@@ -192,7 +192,7 @@ def rows_of_parts(checkpoint: Checkpoint, layer: str, num_rows: int) -> list[int
     """Return the rows of each matrix that a file has for a dense layer of the model."""
     family = FAMILIES[checkpoint.family]
     count = len(family.theirs(f"encoder.layers.0.{layer}.weight", checkpoint.head))
-    return [rows for (rows,) in Layout(family, checkpoint.config).parts((num_rows,), count)]
+    return Layout(family, checkpoint.config).rows(num_rows, count)
 
 
 def check_base(checkpoint: Checkpoint) -> None:
@@ -258,7 +258,7 @@ def write(
         "lora_alpha": int(SCALE * rank),
         "lora_dropout": 0.0,
         "bias": "none",
-        "fan_in_fan_out": family.transposed,
+        "fan_in_fan_out": family.forms.get("qkv") == "transposed",
         "target_modules": _targets(family, kind),
         "modules_to_save": sorted(whole) or None,
         "inference_mode": True,

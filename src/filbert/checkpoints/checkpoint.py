@@ -72,19 +72,13 @@ class Checkpoint:
         return int(self.tensors["head.out.weight"].shape[0]) if self.head in LABELLED else None
 
     def check(self) -> Model:
-        """Compare the tensors with those of the model, and return the model without values.
+        """Return the model over the checkpoint's own tensors.
 
         Raises:
-            ValueError: A missing, unexpected or mis-shaped tensor, which is a programming error.
+            RuntimeError: A missing, unexpected or mis-shaped tensor, which is a programming error.
         """
         model = meta_model(self.config, self.head, self.num_labels)
-        wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
-        odd = sorted(
-            name for name in wanted.keys() | shapes.keys() if wanted.get(name) != shapes.get(name)
-        )
-        if odd:
-            raise ValueError(f"missing, unexpected or mis-shaped tensors: {', '.join(odd)}")
+        model.load_state_dict(self.tensors, strict=True, assign=True)
         return model
 
     def build(self, *, dtype: torch.dtype = torch.float32, copy: bool = True) -> Model:
@@ -92,13 +86,11 @@ class Checkpoint:
 
         Without `copy` it shares the tensors that are in `dtype` already, so nothing may change it.
         """
-        model = self.check()
         copies = {
             name: tensor.detach().to("cpu", dtype, copy=copy)
             for name, tensor in self.tensors.items()
         }
-        model.load_state_dict(copies, strict=True, assign=True)
-        return model.eval()
+        return replace(self, tensors=copies).check().eval()
 
 
 def with_new_head(

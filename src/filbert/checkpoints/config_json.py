@@ -11,6 +11,7 @@ from typing import Any
 
 from filbert.checkpoints.families import (
     CAUSAL_CLASS,
+    CAUSAL_KEY,
     CAUSAL_TYPE,
     FAMILIES,
     REQUIRED,
@@ -18,6 +19,7 @@ from filbert.checkpoints.families import (
     WHY_ONLY,
     Family,
     HeadLayout,
+    PoolerSlot,
 )
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.model.config import EncoderConfig
@@ -81,7 +83,9 @@ def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bo
 _PRUNED_HEADS = "pruned_heads"
 
 
-def _heads_per_layer(raw: dict[str, Any], values: dict[str, Any], path: Path) -> list[int] | None:
+def _heads_per_layer(
+    raw: dict[str, Any], values: dict[str, Any], path: Path
+) -> tuple[int, ...] | None:
     """Return the number of heads of each layer; None if no head was removed."""
     pruned, heads = raw.get(_PRUNED_HEADS), values["num_attention_heads"]
     if not pruned:
@@ -99,21 +103,20 @@ def _heads_per_layer(raw: dict[str, Any], values: dict[str, Any], path: Path) ->
             f"{path}: {_PRUNED_HEADS} is {short(pruned)}; it must map layers (0 to "
             f"{layers - 1}) to removed heads (0 to {heads - 1}), and leave each layer one head."
         ) from error
-    return counts if set(counts) != {heads} else None
+    return tuple(counts) if set(counts) != {heads} else None
 
 
 def stated_causal(raw: dict[str, Any], family: Family) -> bool:
     """Return whether config.json describes an encoder with causal attention."""
-    by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
-    return (
-        family.always_causal or by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
-    )
+    by_key = family.has_causal_key and bool(raw.get(CAUSAL_KEY))
+    by_name = raw.get("model_type") == CAUSAL_TYPE + family.model_type
+    return family.always_causal or by_key or by_name
 
 
 def encoder_config(
-    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
+    raw: dict[str, Any], family: Family, kind: str | None, *, pooler: PoolerSlot | None, path: Path
 ) -> EncoderConfig:
-    """Return the EncoderConfig that config.json describes.
+    """Return the EncoderConfig that config.json describes, for a model with that pooler.
 
     Raises:
         FormatError: A value that is missing, of the wrong type, out of range or contradictory, or
@@ -121,8 +124,8 @@ def encoder_config(
     """
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
-    if family.causal_key is not None and raw.get(family.causal_key):
-        _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
+    if family.has_causal_key and raw.get(CAUSAL_KEY):
+        _check_causal(raw, family, kind, pooler=pooler, path=path)
     causal = stated_causal(raw, family)
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
@@ -144,19 +147,21 @@ def encoder_config(
     key_of_dropout, default = head.dropout
     if key_of_dropout is not None and raw.get(key_of_dropout, default) is not None:
         values["head_dropout"] = _number(raw, key_of_dropout, default, path, real=True)
-    counts = _heads_per_layer(raw, values, path)
-    values["heads_per_layer"] = None if counts is None else tuple(counts)
-    slot = head.pooler if has_pooler else None
-    values["pooler"] = slot.activation if slot else None
-    values["pooler_dropout"] = slot is not None and slot.dropout_before
+    values["heads_per_layer"] = _heads_per_layer(raw, values, path)
+    values["pooler"] = pooler.activation if pooler else None
+    values["pooler_dropout"] = pooler is not None and pooler.dropout_before
     try:
-        config = EncoderConfig.of(**values)
+        return EncoderConfig.of(**values)
     except ConfigError as error:
         text = str(error)
         for name, (key, _) in family.keys.items():
             text = text.replace(name, key)
         raise FormatError(f"{path}: {text}") from error
-    return config
+
+
+def _choices(name: str, family: Family) -> dict[str, str]:
+    """Return the names of a setting's values in config.json, theirs to ours."""
+    return family.names.get(name, _CHOICES[name])
 
 
 def _setting(
@@ -168,7 +173,7 @@ def _setting(
         return None
     if name not in _CHOICES:
         return _number(raw, key, default, path, real=isinstance(default, float))
-    choices = family.names.get(name, _CHOICES[name])
+    choices = _choices(name, family)
     if not isinstance(given, str) or given not in choices:
         raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
     return choices[given]
@@ -177,25 +182,25 @@ def _setting(
 def default_settings(family: Family) -> dict[str, Any]:
     """Return the settings of a family that config.json need not name."""
     defaults = {name: default for name, (_, default) in family.keys.items()}
-    for name, choices in _CHOICES.items():
-        if name in defaults:
-            defaults[name] = family.names.get(name, choices)[defaults[name]]
+    for name in _CHOICES.keys() & defaults.keys():
+        defaults[name] = _choices(name, family)[defaults[name]]
     given = {name: value for name, value in defaults.items() if value not in (None, REQUIRED)}
     return {**family.constants, **given}
 
 
 def _check_causal(
-    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
+    raw: dict[str, Any], family: Family, kind: str | None, *, pooler: PoolerSlot | None, path: Path
 ) -> None:
     """Refuse transformers' causal models that read the first token or predict the next."""
-    if str((raw.get("architectures") or [""])[0]).endswith(_NEXT_TOKEN):
+    name = stated_class(raw, path)
+    if name is not None and name.endswith(_NEXT_TOKEN):
         raise FormatError(
-            f"{path} describes a {short(raw['architectures'][0])}, which predicts the next token; "
+            f"{path} describes a {short(name)}, which predicts the next token; "
             "filbert has no such head."
         )
-    if not family.says_causal(kind, has_pooler=has_pooler):
+    if not family.says_causal(kind, pooler):
         raise FormatError(
-            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
+            f"{path}: {CAUSAL_KEY} is True, and a {family.class_name(kind)} reads the first "
             "token, which attends to no other token; filbert's causal encoders read the last."
         )
 
@@ -211,16 +216,13 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
         given = _inverted(raw.get("label2id"))
     if given is None:
         return _numbered_labels(raw, path)
-    if (
-        not isinstance(given, dict)
-        or not given
-        or set(given) != {str(i) for i in range(len(given))}
-        or any(isinstance(name, list | dict) for name in given.values())
-    ):
+    ids = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
+    nested = ids and any(isinstance(name, list | dict) for name in given.values())
+    if not ids or set(given) != set(ids) or nested:
         raise FormatError(
             f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
         )
-    names = tuple(str(given[str(i)]) for i in range(len(given)))
+    names = tuple(str(given[id_]) for id_ in ids)
     for name, count in Counter(names).items():
         if count > 1:
             raise FormatError(
@@ -284,9 +286,9 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     Raises:
         ConfigError: The family's config.json cannot express one of the fields.
     """
-    head, has_pooler = family.heads[kind], config.pooling.activation is not None
+    head, pooler = family.heads[kind], _pooler_of(config, family, kind)
     made_causal = config.attention.causal and not family.always_causal
-    by_key = made_causal and family.says_causal(kind, has_pooler=has_pooler)
+    by_key = made_causal and family.says_causal(kind, pooler)
     ours = (CAUSAL_CLASS, CAUSAL_TYPE) if made_causal and not by_key else ("", "")
     raw: dict[str, Any] = {
         "architectures": [ours[0] + family.class_name(kind)],
@@ -298,13 +300,12 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     for name, (key, _) in family.keys.items():
         raw[key] = settings[name]
         if name in _CHOICES:
-            choices = family.names.get(name, _CHOICES[name])
-            named = (theirs for theirs, value in choices.items() if value == settings[name])
-            raw[key] = next(named, settings[name])
+            choices = _choices(name, family).items()
+            raw[key] = next((theirs for theirs, ours in choices if ours == raw[key]), raw[key])
     for key, name in family.repeated.items():
         raw[key] = settings[name]
-    if by_key and family.causal_key is not None:
-        raw[family.causal_key] = True
+    if by_key:
+        raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
@@ -324,6 +325,10 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     return raw
 
 
+def _pooler_of(config: EncoderConfig, family: Family, kind: str | None) -> PoolerSlot | None:
+    return family.heads[kind].pooler if config.pooling.activation is not None else None
+
+
 def check_written(
     raw: dict[str, Any], config: EncoderConfig, family: Family, kind: str | None, *, what: str
 ) -> None:
@@ -331,9 +336,9 @@ def check_written(
 
     A head's dropout may differ: some classes and all of Google's scripts have no key for it.
     """
-    has_pooler, path = config.pooling.activation is not None, Path("config.json")
+    pooler = _pooler_of(config, family, kind)
     try:
-        back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
+        back = encoder_config(raw, family, kind, pooler=pooler, path=Path("config.json"))
     except FormatError as error:
         raise ConfigError(f"{what} cannot be written: {error}") from error
     settings, others = config.settings(), back.settings()
@@ -400,15 +405,6 @@ def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: li
     return family
 
 
-def _named(raw: dict[str, Any]) -> list[Family]:
-    """Return the family of the first class in `architectures`, by the longest prefix."""
-    names = raw.get("architectures")
-    if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        return []
-    fitting = [f for f in FAMILIES.values() if names[0].startswith(f.class_prefix)]
-    return sorted(fitting, key=lambda family: -len(family.class_prefix))[:1]
-
-
 def _with_tensors(names: Collection[str], *, bare: bool = False) -> list[Family]:
     """Return the families of which a word table and layer occur, if `bare` without the prefix.
 
@@ -431,9 +427,10 @@ def _owns(names: Collection[str], family: Family) -> bool:
 
 
 def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family:
-    owners, named = _with_tensors(names), _named(raw)
-    if named and (_owns(names, named[0]) or named[0].prefix in {f.prefix for f in owners}):
-        return named[0]
+    owners, name = _with_tensors(names), stated_class(raw, path) or ""
+    named = next((f for f in FAMILIES.values() if name.startswith(f.class_prefix)), None)
+    if named and (_owns(names, named) or named.prefix in {owner.prefix for owner in owners}):
+        return named
     # Without a prefix, a few families have the same names. Those that count positions from the
     # padding id have one token type.
     bare = _with_tensors(names, bare=True)
@@ -459,18 +456,26 @@ def _modules(head: HeadLayout, family: Family) -> set[str]:
     return wanted
 
 
-def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
-    """Return the kind of head of the first of `architectures`, in a tuple; () if unknown."""
+def stated_class(raw: dict[str, Any], path: Path) -> str | None:
+    """Return the first of `architectures` in config.json; None if it names no class."""
     names = raw.get("architectures")
     if not names:
-        return ()
+        return None
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise FormatError(
             f"{path}: architectures is {short(names)}; it must be a list of one class name."
         )
+    return names[0]
+
+
+def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
+    """Return the kind of head of the first of `architectures`, in a tuple; () if unknown."""
+    name = stated_class(raw, path)
+    if name is None:
+        return ()
     # Dialects of one family are often saved under each other's class names.
     prefixes = {other.class_prefix for other in FAMILIES.values() if other.prefix == family.prefix}
-    name = names[0].removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
+    name = name.removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
     return tuple(
         kind
         for kind, head in family.heads.items()
@@ -507,26 +512,23 @@ def kind_of(
         FormatError: The tensors fit several kinds.
     """
     outside, best = _present(family, found)
+    name, says = stated_class(raw, path), "config.json names no class"
     declared = declared_kinds(raw, family, path)
-    name = raw["architectures"][0] if raw.get("architectures") else None
-    says = "config.json names no class"
-    for kind in declared:
+    if declared:
+        kind, wanted = declared[0], _modules(family.heads[declared[0]], family)
         # Many checkpoints of 2019 name one of these two classes and hold the other's tensors.
-        if (kind, best) == ("masked_lm", ["pretraining"]):
-            says = f"config.json says {name}, but the file also holds the head for sentence pairs"
-            break
-        if (kind, best) == ("pretraining", ["masked_lm"]):
-            says = f"config.json says {name}, but the file has no head for sentence pairs"
-            break
-        wanted = _modules(family.heads[kind], family)
+        if (kind, best) in (("masked_lm", ["pretraining"]), ("pretraining", ["masked_lm"])):
+            what = "also holds the" if kind == "masked_lm" else "has no"
+            says = f"config.json says {name}, but the file {what} head for sentence pairs"
         # A file with a part of the head is damaged, and the missing tensors are to be named.
-        if not wanted or wanted & outside or len(best) != 1:
+        elif not wanted or wanted & outside or len(best) != 1:
             return kind
-        says = f"config.json says {name}, but the file has no tensor of its head"
-    if name is not None and not declared:
+        else:
+            says = f"config.json says {name}, but the file has no tensor of its head"
+    elif name is not None and name.endswith(_NEXT_TOKEN):
+        says = f"config.json says {name}, and filbert has no head that predicts the next token"
+    elif name is not None:
         says = f"config.json says {short(name)}, which filbert does not know"
-        if str(name).endswith(_NEXT_TOKEN):
-            says = f"config.json says {name}, and filbert has no head that predicts the next token"
     if len(best) != 1:
         listed = ", ".join(family.class_name(kind) for kind in best) or "none of the known heads"
         lacks = "has no architectures" if name is None else f"names the class {short(name)}"

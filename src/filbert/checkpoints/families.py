@@ -41,6 +41,8 @@ STATIC = "static_embedding"
 # Prefixes for causal encoders that no class of transformers computes. Other tools refuse such names
 # instead of pooling the first token or ignoring the causal mask.
 CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
+# Makes all of transformers' classes of some families attend causally.
+CAUSAL_KEY = "is_decoder"
 
 # Modules of a layer, in the order of the tables below; only a few families have the last four.
 LAYER_MODULES = (
@@ -124,12 +126,12 @@ class Family:
         qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
         whole_names: Our tensor ("encoder.embeddings.unseen") or tensor of a layer ("qkv.weight") to
-            theirs, where it belongs to no module of theirs. Matrices among them are stored by
-            heads: as (H, A, D), transposed if the heads are ours outputs.
-        row_orders: Our module of a layer to the order of its rows in files, where it is not ours:
+            theirs, where it belongs to no module of theirs.
+        forms: Our module of a layer to the form of its weight in files, where it is not ours:
+            "transposed", as (inputs, outputs); "outputs_by_head", as (inputs, heads, head size);
+            "inputs_by_head", as (outputs, heads, head size); or with another order of rows:
             "halves" (the two halves are swapped) or "interleaved" (queries, keys and values take
             turns head by head, and the two elements of each rotated pair are neighbours).
-        transposed: Weights of a layer's products are stored as (inputs, outputs).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
         keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers
@@ -140,7 +142,7 @@ class Family:
             are found, for those that are nested in some versions; None where all are flat.
         nested: The inverse, applied to what is written.
         names: Setting to the family's own names of its values, theirs to ours.
-        constants: Settings for which there is no key.
+        constants: Settings for which there is no key; `keys` take precedence.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
@@ -157,8 +159,7 @@ class Family:
     qkv: tuple[str, ...] = QKV
     layer_modules: tuple[str | tuple[str, ...], ...] = LAYER
     whole_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    row_orders: dict[str, str] = field(default_factory=dict)
-    transposed: bool = False
+    forms: dict[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
     keys: dict[str, tuple[str, Any]]
@@ -180,9 +181,9 @@ class Family:
         return bool(self.constants.get("causal"))
 
     @property
-    def causal_key(self) -> str | None:
-        """Key whose value true makes all classes attend causally; None if no value does."""
-        return CAUSAL_KEY if True in self.must.get(CAUSAL_KEY, ()) else None
+    def has_causal_key(self) -> bool:
+        """Whether CAUSAL_KEY with the value true makes all classes attend causally."""
+        return True in self.must.get(CAUSAL_KEY, ())
 
     @property
     def word_table(self) -> str:
@@ -212,10 +213,13 @@ class Family:
         names = (own,) if isinstance(own, str) else own
         return tuple(f"{layer}.{name}.{leaf}" for name in names)
 
-    def layer_part(self, ours: str) -> str | None:
-        """Return the module of a layer that a tensor of filbert belongs to: "up"; None outside."""
-        match = _LAYER_NAME.fullmatch(ours.rpartition(".")[0])
-        return match and match[2]
+    def form(self, ours: str) -> str | None:
+        """Return the form of a tensor in files, a value of `forms`; None if it is ours."""
+        module, _, leaf = ours.rpartition(".")
+        match = _LAYER_NAME.fullmatch(module)
+        form = self.forms.get(match[2]) if match else None
+        # A bias is in the order of the rows, too.
+        return form if leaf == "weight" or form in ("halves", "interleaved") else None
 
     def tied(self, kind: str | None) -> dict[str, str]:
         """Return the tensors of a kind of head that repeat another of theirs, to the other."""
@@ -232,10 +236,9 @@ class Family:
         """Return the pooler without which a kind of head cannot run; None for none."""
         return self.heads[kind].pooler if kind in POOLED_KINDS else None
 
-    def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
-        """Return whether `causal_key` describes a causal model: nothing reads the first token."""
-        slot = self.heads[kind].pooler if has_pooler else self.required_pooler(kind)
-        return self.causal_key is not None and slot is None
+    def says_causal(self, kind: str | None, pooler: PoolerSlot | None) -> bool:
+        """Return whether CAUSAL_KEY describes a causal model: nothing reads the first token."""
+        return self.has_causal_key and (pooler or self.required_pooler(kind)) is None
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
@@ -273,8 +276,7 @@ MUST: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
 }
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-# Of the families whose encoders become causal by this key.
-CAUSAL_KEY = "is_decoder"
+# Of the families whose encoders become causal by CAUSAL_KEY.
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 # The dropout of a head without a key of its own: that of the hidden states.
 HIDDEN = (None, None)
@@ -459,7 +461,7 @@ def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
     """Return the distance between global layers, and the first of them."""
-    kinds, layers = raw["layer_types"], raw.get("num_hidden_layers")
+    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
     if (
         isinstance(kinds, list)
         and len(kinds) == layers
@@ -775,7 +777,7 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
         layer_modules=(
             *("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
         ),
-        row_orders={"up": "halves"},
+        forms={"up": "halves"},
         renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
         keys={**keys, **({"rotary_scaling": ("rope_factor", 1.0)} if scales else {})},
         flattened=_new_flattened if scales else _with_theta,
@@ -937,11 +939,7 @@ def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
             f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
         )
     flat = raw | _thetas(raw, {_FAR: "rope_theta", _NEAR: "rope_local_base_freq"}, path)
-    every = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 6))
-    if raw.get("layer_types") is not None:
-        every, first = _global_layers(raw, path)
-    else:
-        first = every - 1 if isinstance(every, int) else every
+    every, first = _global_layers(raw, path)
     return {**flat, "global_every": every, "global_first": first}
 
 
@@ -1017,7 +1015,7 @@ def _neobert() -> Family:
         layer="transformer_encoder.{}",
         qkv=("qkv",),
         layer_modules=("wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
-        row_orders={"qkv": "interleaved"},
+        forms={"qkv": "interleaved"},
         keys={
             **keys,
             "max_position_embeddings": ("max_length", 1024),
@@ -1066,7 +1064,7 @@ def _gpt2() -> Family:
         layer="h.{}",
         qkv=("attn.c_attn",),
         layer_modules=("attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
-        transposed=True,
+        forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
         keys={
             "vocab_size": ("vocab_size", 50257),
             "hidden_size": ("n_embd", REQUIRED),
@@ -1210,7 +1208,6 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
     """
     layer, forward = "encoder.block.{}.layer", "1.DenseReluDense"
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
-    rms = {name: value for name, value in _RMS.items() if name not in ("gated", "hidden_dropout")}
     words = "transformer.encoder.embed_tokens"
     return Family(
         model_type=model_type,
@@ -1231,7 +1228,7 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         # The gated form has always had the other form of GELU.
         names={"hidden_act": {"gated-gelu": "gelu_tanh"} if gated else {"relu": "relu"}},
         constants={
-            **rms,
+            **_RMS,
             "gated": gated,
             "position_kind": "buckets",
             "attention_scale": 1.0,
@@ -1267,6 +1264,10 @@ def _xlnet() -> Family:
             "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
             "attention_out.weight": ("rel_attn.o",),
             **{f"relative.{ours}": (f"rel_attn.{name}",) for ours, name in relative.items()},
+        },
+        forms={
+            **dict.fromkeys(("qkv", "relative.project"), "outputs_by_head"),
+            "attention_out": "inputs_by_head",
         },
         renamed=((r"^mask_emb$", "transformer.mask_emb"),),
         keys={

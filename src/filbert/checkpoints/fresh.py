@@ -101,12 +101,10 @@ def fresh_config(
     values.setdefault("intermediate_size", wide)
     slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout[1]
     values["pooler"] = None if slot is None else slot.activation
+    values["head_dropout"] = values["hidden_dropout"] if usual_dropout is None else usual_dropout
+    if values.get("embedding_size") == width and not table.always_projects:
+        values["embedding_size"] = None
     config = EncoderConfig.of(vocab_size=vocab_size, **values)
-    narrow = config.embeddings.width != config.hidden_size or table.always_projects
-    config = config.changed(
-        head_dropout=config.dropout.hidden if usual_dropout is None else usual_dropout,
-        embedding_size=config.embeddings.width if narrow else None,
-    )
     config_values(config, table, head)  # refuses what config.json cannot express
     return config
 

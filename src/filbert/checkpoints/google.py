@@ -182,9 +182,9 @@ def _matched(
     raw["hidden_act"], note = _activation(raw, family)
     notes += [note] if note else []
     kind = _kind(shapes, family, root, raw.get("hidden_size"))
-    slot = FAMILIES[family].heads[kind].pooler
-    has_pooler = slot is not None and f"{root}/pooler/dense/kernel" in shapes
-    config = encoder_config(raw, FAMILIES[family], kind, has_pooler=has_pooler, path=path)
+    has_pooler = f"{root}/pooler/dense/kernel" in shapes
+    pooler = FAMILIES[family].heads[kind].pooler if has_pooler else None
+    config = encoder_config(raw, FAMILIES[family], kind, pooler=pooler, path=path)
     # The outline of a model with very many layers would take long.
     if (count := _num_layers(shapes, root)) != config.num_groups:
         raise FormatError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short
@@ -27,7 +27,7 @@ from filbert.checkpoints.config_json import (
     stated_causal,
     unprintable,
 )
-from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family
+from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family, PoolerSlot
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     opened,
@@ -66,96 +66,64 @@ _SIZES = (
 )
 
 
+_TRANSPOSED = ("transposed", "outputs_by_head")
+_BY_HEAD = ("outputs_by_head", "inputs_by_head")
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How the tensors of one model differ in files: in parts, by the order of rows, transposed."""
+    """How files hold the tensors of one model: in parts, in a form of `Family.forms`."""
 
     family: Family
     config: EncoderConfig
 
-    @property
-    def is_static(self) -> bool:
-        """Whether the only tensor is a table, which ends in a row of zeros here alone."""
-        return self.family.model_type == STATIC
-
-    def parts(self, shape: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
-        """Return the shapes of a tensor's `count` parts, as filbert has them."""
-        attention, size = self.config.attention, self.config.head_size
-        if self.is_static:
-            return [(shape[0] - 1, *shape[1:])]
-        rows = [shape[0] // count] * count
-        if count == 3 and attention.key_value_heads is not None:
-            rows = [attention.heads * size, *[attention.key_value_heads * size] * 2]
-        return [(number, *shape[1:]) for number in rows]
-
-    def turned(self, ours: str, part: Any) -> Any:
-        """Transpose a tensor or the shape of one, where files hold it transposed."""
-        if ours.endswith(".weight") and ours.split(".", 3)[-1] in self.family.whole_names:
-            return self._by_head(part, transposed=not ours.endswith("attention_out.weight"))
-        is_product = self.family.layer_part(ours) is not None and ours.endswith(".weight")
-        if not self.family.transposed or not is_product or len(getattr(part, "shape", part)) != 2:
-            return part
-        return part.T.contiguous() if isinstance(part, Tensor) else part[::-1]
-
-    def _by_head(self, part: Any, *, transposed: bool) -> Any:
-        """Return a part of files, (H, A, D), as filbert's matrix; of a matrix or a shape, the part.
-
-        Args:
-            part: A tensor of two or three axes, or the shape of filbert's matrix.
-            transposed: Whether the matrix is (A D, H) and not (H, A D).
-        """
-        size = self.config.head_size
-        if not isinstance(part, Tensor):
-            width, mixed = part[::-1] if transposed else part
-            return (width, mixed // size, size)
-        if part.dim() == 3:
-            return part.flatten(1).T.contiguous() if transposed else part.flatten(1)
-        rows = part.T if transposed else part
-        return rows.reshape(len(rows), -1, size)
-
-    def order(self, ours: str, rows: int) -> Tensor | None:
-        """Return the file's row for each row of filbert's tensor, int64; None if it is the same."""
-        kind = self.family.row_orders.get(self.family.layer_part(ours) or "")
-        if kind is None:
-            return None
-        numbers = torch.arange(rows)
-        if kind == "halves":
-            return numbers.roll(rows // 2)
-        # By heads, then query, key and value, then pairs of neighbours for the first two.
-        grid = numbers.view(self.config.attention.heads, 3, -1)
-        heads, _, size = grid.shape
-        rotated = grid[:, :2].reshape(heads, 2, size // 2, 2).transpose(2, 3).flatten(2)
-        return torch.cat((rotated, grid[:, 2:]), 1).transpose(0, 1).flatten()
+    def rows(self, number: int, count: int) -> list[int]:
+        """Return the rows of each of the `count` parts of a tensor with `number` rows."""
+        heads, shared = self.config.attention.heads, self.config.attention.key_value_heads
+        if count == 3 and shared is not None:
+            return [each * self.config.head_size for each in (heads, shared, shared)]
+        return [number // count] * count
 
     def join(self, ours: str, parts: list[Tensor]) -> Tensor:
         """Return filbert's tensor from its parts in a file."""
-        turned = [self.turned(ours, part) for part in parts]
-        turned += [torch.zeros_like(turned[0][:1])] if self.is_static else []
-        whole = turned[0] if len(turned) == 1 else torch.cat(turned)
-        order = self.order(ours, len(whole))
-        return whole if order is None else whole[order]
+        if self.family.model_type == STATIC:
+            # The row of texts without tokens, which files do not have.
+            return torch.cat([parts[0], torch.zeros_like(parts[0][:1])])
+        form = self.family.form(ours)
+        if form in _BY_HEAD:
+            parts = [part.flatten(1) for part in parts]
+        if form in _TRANSPOSED:
+            parts = [part.T for part in parts]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        order = self._order(form, len(whole))
+        return whole.contiguous() if order is None else whole[order]
 
     def split(self, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
         """Return the parts of filbert's tensor for a file: the inverse of `join`."""
-        if self.is_static:
+        if self.family.model_type == STATIC:
             return [tensor[:-1]]
-        order = self.order(ours, len(tensor))
+        form = self.family.form(ours)
+        order = self._order(form, len(tensor))
         tensor = tensor if order is None else tensor[order.argsort()]
-        rows = [shape[0] for shape in self.parts(tuple(tensor.shape), count)]
+        parts = list(torch.split(tensor, self.rows(len(tensor), count)))
+        if form in _TRANSPOSED:
+            parts = [part.T for part in parts]
+        if form in _BY_HEAD:
+            parts = [part.reshape(len(part), -1, self.config.head_size) for part in parts]
         # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
-        parts = [tensor] if count == 1 else [p.clone() for p in torch.split(tensor, rows)]
-        return [self.turned(ours, part) for part in parts]
+        return parts if count == 1 else [part.clone() for part in parts]
 
-
-def _notes_on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> list[str]:
-    """Name the keys of config.json whose values differ from those that serve for both."""
-    settings = config.settings()
-    return [
-        f"{key} {short(raw[key])} left out: {family.keys[setting][0]} {settings[setting]} serves "
-        "for both."
-        for key, setting in family.repeated.items()
-        if key in raw and raw[key] != settings[setting]
-    ]
+    def _order(self, form: str | None, rows: int) -> Tensor | None:
+        """Return the file's row for each row of filbert's tensor, int64; None if it is the same."""
+        if form == "halves":
+            return torch.arange(rows).roll(rows // 2)
+        if form != "interleaved":
+            return None
+        # By heads, then query, key and value, then pairs of neighbours for the first two.
+        grid = torch.arange(rows).view(self.config.attention.heads, 3, -1)
+        heads, _, size = grid.shape
+        rotated = grid[:, :2].reshape(heads, 2, size // 2, 2).transpose(2, 3).flatten(2)
+        return torch.cat((rotated, grid[:, 2:]), 1).transpose(0, 1).flatten()
 
 
 def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
@@ -202,16 +170,15 @@ def _settle_pooler(
     kind: str | None,
     files: dict[str, str],
     notes: list[str],
-) -> bool:
-    """Return whether the model has a pooler, and remove tensors of one that it does not use."""
+) -> PoolerSlot | None:
+    """Return the pooler that the model has, and remove tensors of one that it does not use."""
     slot, bare, adjective = family.heads[kind].pooler, family.heads[None].pooler, ""
     required = family.required_pooler(kind)
     if slot is not None and required is None and stated_causal(raw, family):
         # The pooler reads the first token, which attends to no other.
         slot, adjective = None, "causal "
-    modules = {name: name.rpartition(".")[0] for name in files}
     if bare is not None and (slot is None or slot.name != bare.name):
-        unused = [name for name, module in modules.items() if module == bare.name]
+        unused = [name for name in files if name.rpartition(".")[0] == bare.name]
         for name in unused:
             del files[name]
         if unused:
@@ -219,21 +186,17 @@ def _settle_pooler(
                 f"pooler left out: the file's {bare.name} is not used by a "
                 f"{adjective}{family.class_name(kind)}."
             )
-    return required is not None or (slot is not None and slot.name in modules.values())
+    is_there = slot is not None and f"{slot.name}.weight" in files
+    return slot if is_there else required
 
 
-def _sources(
-    checkpoint: Checkpoint,
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    files: Mapping[str, str],
-    paths: tuple[Path, Path],
-    notes: list[str],
-) -> dict[str, tuple[str, ...]]:
-    """Return the file's names of the parts of each of filbert's tensors, in order.
+def _read_tensors(
+    checkpoint: Checkpoint, weights: Weights, files: Mapping[str, str], notes: list[str]
+) -> dict[str, Tensor]:
+    """Read tensors by filbert's names, after comparing all names and shapes with the model's.
 
-    Biases that older files lack are added to the checkpoint instead. Unused tensors outside the
-    encoder are left out, with a note.
+    Biases that older files lack are zeros. Unused tensors outside the encoder are left out. Both
+    add a note.
 
     Raises:
         FormatError: A missing or mis-shaped tensor, or an unknown one in the encoder.
@@ -242,28 +205,30 @@ def _sources(
     layout, num_labels = Layout(family, checkpoint.config), len(checkpoint.labels or ()) or None
     sources: dict[str, tuple[str, ...]] = {}
     wanted: dict[str, tuple[int, ...]] = {}
+    zeros: dict[str, Tensor] = {}
     for ours, tensor in meta_model(checkpoint.config, kind, num_labels).state_dict().items():
         theirs = family.theirs(ours, kind)
         if theirs[0] in family.zeros and theirs[0] not in files:
             notes.append(f"{theirs[0]} is not in the file; zeros are used.")
-            checkpoint.tensors[ours] = torch.zeros(tensor.shape)
+            zeros[ours] = torch.zeros(tensor.shape)
             continue
-        parts = layout.parts(tuple(tensor.shape), len(theirs))
-        wanted |= zip(theirs, (layout.turned(ours, part) for part in parts), strict=True)
-        sources[ours] = tuple(files.get(name, name) for name in theirs)
-    notes += _left_out(checkpoint, wanted, files=files, paths=paths)
+        sources[ours] = theirs
+        parts = layout.split(ours, tensor, len(theirs))
+        wanted |= {name: tuple(part.shape) for name, part in zip(theirs, parts, strict=True)}
+    notes += _left_out(checkpoint, weights, files, wanted)
     for name, shape in wanted.items():
-        if (actual := shapes[files[name]]) != shape:
-            raise _wrong_shape(checkpoint, files[name], wanted=shape, actual=actual, paths=paths)
-    return sources
+        if weights.shapes[files[name]] != shape:
+            raise _wrong_shape(checkpoint, weights, files[name], shape)
+    tensors = {
+        ours: layout.join(ours, [weights.read(files[name]) for name in theirs])
+        for ours, theirs in sources.items()
+    }
+    dtype = tensors["encoder.embeddings.word.weight"].dtype
+    return tensors | {ours: values.to(dtype) for ours, values in zeros.items()}
 
 
 def _left_out(
-    checkpoint: Checkpoint,
-    wanted: Collection[str],
-    *,
-    files: Mapping[str, str],
-    paths: tuple[Path, Path],
+    checkpoint: Checkpoint, weights: Weights, files: Mapping[str, str], wanted: Collection[str]
 ) -> list[str]:
     """Compare the names of tensors, and return a note on those outside the encoder, if any."""
     family = FAMILIES[checkpoint.family]
@@ -279,20 +244,16 @@ def _left_out(
     parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
     layers = f"{family.keys['num_hidden_layers'][0]} {checkpoint.config.num_hidden_layers}"
     raise FormatError(
-        f"{paths[1]} does not hold the tensors of the {class_name} with {layers} that "
-        f"{paths[0].name} describes: {', '.join(parts)}."
+        f"{weights.path} does not hold the tensors of the {class_name} with {layers} that "
+        f"config.json describes: {', '.join(parts)}."
     )
 
 
 def _wrong_shape(
-    checkpoint: Checkpoint,
-    name: str,
-    *,
-    wanted: tuple[int, ...],
-    actual: tuple[int, ...],
-    paths: tuple[Path, Path],
+    checkpoint: Checkpoint, weights: Weights, name: str, wanted: tuple[int, ...]
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
+    actual = weights.shapes[name]
     sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
     if checkpoint.config.feed_forward.gated:
         sizes += [size // 2 for size in sizes]
@@ -306,7 +267,7 @@ def _wrong_shape(
         keys = [f"{num_labels} labels (id2label)", *keys]
     says = f"says {' or '.join(keys)}" if keys else "describes another model"
     return FormatError(
-        f"{paths[0]} {says}, but {printable(name)} in {paths[1].name} has shape "
+        f"{weights.path}: config.json {says}, but {printable(name)} has shape "
         f"{short(actual)} instead of {wanted}."
     )
 
@@ -390,8 +351,8 @@ def read_weights(
     files = canonical_names(weights.shapes, family, path)
     kind = kind_of(raw, family, files, config_path, notes)
     repeats = _split_tied(files, family.tied(kind))
-    has_pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
-    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=config_path)
+    pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
+    config = encoder_config(raw, family, kind, pooler=pooler, path=config_path)
     if config.num_groups > len(files):  # even a model without values takes time to build
         raise FormatError(
             f"{config_path} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
@@ -415,25 +376,7 @@ def read_weights(
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
-    paths = (config_path, path)
-    sources = _sources(checkpoint, weights.shapes, files=files, paths=paths, notes=notes)
-    tensors = _read_tensors(weights, Layout(family, config), sources, repeats)
-    dtype = tensors["encoder.embeddings.word.weight"].dtype
-    tensors |= {ours: zeros.to(dtype) for ours, zeros in checkpoint.tensors.items()}
-    notes += _notes_on_repeated(raw, family, config)
-    return replace(checkpoint, tensors=tensors, notes=tuple(notes))
-
-
-def _read_tensors(
-    weights: Weights,
-    layout: Layout,
-    sources: Mapping[str, tuple[str, ...]],
-    repeats: Mapping[str, str],
-) -> dict[str, Tensor]:
-    """Read tensors by filbert's names, and compare tied ones."""
-    tensors: dict[str, Tensor] = {}
-    for ours, theirs in sources.items():
-        tensors[ours] = layout.join(ours, [weights.read(name) for name in theirs])
+    tensors = _read_tensors(checkpoint, weights, files, notes)
     for repeated, original in repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
@@ -441,7 +384,16 @@ def _read_tensors(
                 f"{printable(original, 120)}; filbert shares "
                 "the two, as the families' own checkpoints do."
             )
-    return tensors
+    return replace(checkpoint, tensors=tensors, notes=(*notes, *_on_repeated(raw, family, config)))
+
+
+def _on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> Iterator[str]:
+    """Yield notes on the keys of config.json whose values differ from those that serve for both."""
+    settings = config.settings()
+    for key, setting in family.repeated.items():
+        if raw.get(key, settings[setting]) != settings[setting]:
+            main = f"{family.keys[setting][0]} {settings[setting]}"
+            yield f"{key} {short(raw[key])} left out: {main} serves for both."
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:

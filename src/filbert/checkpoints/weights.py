@@ -104,13 +104,8 @@ class Weights:
         left, right = (factor.float() for factor in factors)
         return tensor.float() + alpha / left.shape[1] * (left @ right)
 
-    def add(
-        self,
-        path: Path,
-        tensors: dict[str, tuple[tuple[int, ...], str]],
-        reader: Reader,
-    ) -> None:
-        """Add a file's tensors, given as (shape, dtype) by name."""
+    def add(self, path: Path, tensors: Described, reader: Reader) -> None:
+        """Add a file's tensors."""
         self._readers[path] = reader
         for name, (shape, dtype) in tensors.items():
             if name in self.files:
