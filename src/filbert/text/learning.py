@@ -159,24 +159,6 @@ class Share:
     held_out_bytes: int = 0
     dropped_count: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        """Return the numbers for the report."""
-        return {
-            "documents": self.num_documents,
-            "bytes": self.num_bytes,
-            "dropped_count": self.dropped_count,
-            "used_documents": self.num_documents - len(self.held_out),
-            "used_bytes": self.num_bytes - self.held_out_bytes,
-            "held_out_documents": len(self.held_out),
-            "held_out_bytes": self.held_out_bytes,
-        }
-
-
-def draw(number: int) -> float:
-    """Return a number in [0, 1) for a document, by which it may be withheld."""
-    digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2.0**64
-
 
 def count_words(
     documents: Documents,
@@ -200,7 +182,8 @@ def count_words(
         share.num_bytes += size
         progress("counting words", size)
         if share.held_out_bytes < HELD_OUT_BYTES:
-            lot = draw(number)
+            digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
+            lot = int.from_bytes(digest, "little") / 2.0**64
             lowest = min(lowest, (lot, number))
             if lot < 1 / HELD_OUT_EVERY if held_out is None else number == held_out:
                 share.held_out.append(number)
@@ -237,7 +220,7 @@ def learn_merges(
     size: int,
     min_count: int,
     prefix: str = "",
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Progress = lambda what, done: None,
 ) -> list[tuple[str, str]]:
     """Join the most frequent pair of neighbours repeatedly; of equals, that with the smaller ids.
 
@@ -246,7 +229,7 @@ def learn_merges(
         tokens: The vocabulary so far; it grows up to `size` entries.
         min_count: Least count of a pair to join.
         prefix: Marks a token that continues a word; a joined token has it at most in front.
-        progress: Called with 1 for each new token.
+        progress: Called for each new token.
 
     Returns:
         The pairs in the order in which they were joined.
@@ -273,7 +256,7 @@ def learn_merges(
         if joined not in ids:
             ids[joined] = len(tokens)
             tokens.append(joined)
-            progress(1)
+            progress("learning entries", 1)
         merges.append((tokens[left], tokens[right]))
         raised: set[int] = set()
         for index in where.pop(key):
@@ -411,10 +394,8 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> d
 
 # Learning.
 
-KINDS = ("wordpiece", "bytebpe", "unigram", "symbols")
-
-# In the order of their ids, from 0. The mask of byte-level BPE comes after all other entries, as in
-# RoBERTa.
+# The special tokens of each kind, in the order of their ids, from 0. The mask of byte-level BPE
+# comes after all other entries, as in RoBERTa.
 SPECIALS = {
     "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     "bytebpe": ("<s>", "<pad>", "</s>", "<unk>"),
@@ -422,6 +403,7 @@ SPECIALS = {
     "symbols": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 }
 _BYTE_MASK = "<mask>"
+KINDS = tuple(SPECIALS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -488,7 +470,14 @@ def learn(
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
     tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
-    corpus = share.to_dict() | {
+    corpus = {
+        "documents": share.num_documents,
+        "bytes": share.num_bytes,
+        "dropped_count": share.dropped_count,
+        "used_documents": share.num_documents - len(share.held_out),
+        "used_bytes": share.num_bytes - share.held_out_bytes,
+        "held_out_documents": len(share.held_out),
+        "held_out_bytes": share.held_out_bytes,
         "different_words": len(counts),
         "words": sum(counts.values()),
         "alphabet": len(alphabet),
@@ -521,10 +510,8 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
     for word, count in counts.items():
         for character in word:
             uses[character] += count
-    order = sorted(uses, key=lambda character: (-uses[character], character))
-    frequent = [character for character in order if uses[character] >= options.min_count]
     # A very short text may have no character twice.
-    frequent = frequent or order
+    frequent = [c for c, count in uses.items() if count >= options.min_count] or [*uses]
     return sorted(frequent), len(uses) - len(frequent)
 
 
@@ -553,13 +540,9 @@ def _learn_wordpiece(
         symbols = [word[0], *("##" + character for character in word[1:])]
         if len(word) <= MAX_WORD_LENGTH and all(symbol in ids for symbol in symbols):
             words.append(([ids[symbol] for symbol in symbols], counts[word]))
+    least = options.min_count
     learn_merges(
-        words,
-        tokens,
-        size=options.size,
-        min_count=options.min_count,
-        prefix="##",
-        progress=lambda count: progress("learning entries", count),
+        words, tokens, size=options.size, min_count=least, prefix="##", progress=progress
     )
     settings = json.dumps({"do_lower_case": not options.cased})
     return _load({"vocab.txt": "\n".join(tokens) + "\n", "tokenizer_config.json": settings})
@@ -574,11 +557,7 @@ def _learn_bytebpe(
     ids = {token: number for number, token in enumerate(tokens)}
     words = [([ids[symbol] for symbol in word], counts[word]) for word in sorted(counts)]
     merges = learn_merges(
-        words,
-        tokens,
-        size=options.size - 1,
-        min_count=options.min_count,
-        progress=lambda count: progress("learning entries", count),
+        words, tokens, size=options.size - 1, min_count=options.min_count, progress=progress
     )
     tokens.append(_BYTE_MASK)
     lines = "".join(f"{left} {right}\n" for left, right in merges)
@@ -605,7 +584,7 @@ def _learn_unigram(
         alphabet,
         size=options.size - len(specials),
         min_count=options.min_count,
-        progress=lambda left: progress(f"choosing pieces, {left:,} left", 0),
+        progress=progress,
     )
     known = set(specials)
     entries = [*((name, 0.0) for name in specials), *(p for p in pieces if p[0] not in known)]

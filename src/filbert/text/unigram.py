@@ -39,21 +39,20 @@ _CANDIDATES = 1_000_000
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Places = tuple[Ints, Ints, Ints]
 
 
 @dataclass
 class _Lattice:
     """All places of candidates in the words.
 
-    `starts[n]`, `ends[n]` and `ids[n]` are the first nodes, the nodes after the last ones, and the
-    candidates of length n, by place. `bases` int64 (columns + 1,) are the starts of the columns.
-    `word_of` int32 (nodes,) is the word of each node, `is_end` bool (nodes,) whether it is the end
-    of one. `weights` float64 (words,) are counts.
+    `places[n]` are the first nodes, the nodes after the last ones, and the ids of the candidates of
+    length n, by place. `bases` int64 (columns + 1,) are the starts of the columns. `word_of` int32
+    (nodes,) is the word of each node, `is_end` bool (nodes,) whether it is the end of one.
+    `weights` float64 (words,) are counts.
     """
 
-    starts: dict[int, Ints]
-    ends: dict[int, Ints]
-    ids: dict[int, Ints]
+    places: dict[int, Places]
     bases: NDArray[np.int64]
     word_of: Ints
     is_end: NDArray[np.bool_]
@@ -75,13 +74,13 @@ def learn_pieces(
     *,
     size: int,
     min_count: int,
-    progress: Callable[[int], None] = lambda left: None,
+    progress: Callable[[str, int], None] = lambda what, done: None,
 ) -> list[tuple[str, float]]:
     """Return the pieces and their natural log-probabilities, most probable first.
 
     Args:
         alphabet: The characters, which are always pieces. Words with others are left out.
-        progress: Called with the number of candidates left.
+        progress: Called with a description.
     """
     pieces, lattice, uses = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))
@@ -94,7 +93,7 @@ def learn_pieces(
                 keep = _best(np.where(pieces.lengths == 1, np.inf, expected), target)
             expected = _keep(pieces, lattice, keep, expected)
             probabilities = _maximize(expected)
-        progress(len(pieces.texts))
+        progress(f"choosing pieces, {len(pieces.texts):,} left", 0)
         if len(pieces.texts) <= target:
             break
         loss = _losses(pieces, lattice, probabilities)
@@ -131,11 +130,9 @@ def _candidates(
         reach, begin = int(width[column + 1]), int(bases[column])
         characters[begin : begin + reach] = [number[word[column]] for word in words[:reach]]
     word_of = (np.arange(len(characters)) - np.repeat(bases[:-1], width)).astype(np.int32)
-    lattice = _Lattice({}, {}, {}, bases, word_of, characters < 0, weights)
+    lattice = _Lattice({}, bases, word_of, characters < 0, weights)
     totals, places = _grow(lattice, characters, weights[word_of], alphabet, min_count)
     sizes = [len(total) for total in totals]
-    for length, first in enumerate(np.cumsum([0, *sizes[:-1]]), start=1):
-        lattice.ids[length] = (lattice.ids[length] + first).astype(np.int32)
     piece_lengths = np.repeat(np.arange(1, LONGEST_PIECE + 1), sizes).astype(np.int32)
     uses: Floats = np.concatenate(totals).astype(np.float64)
     place = np.concatenate(places)
@@ -155,10 +152,10 @@ def _candidates(
 def _grow(
     lattice: _Lattice, characters: Ints, weights: Floats, alphabet: list[str], min_count: int
 ) -> tuple[list[Floats], list[Ints]]:
-    """Fill the lattice with the frequent pieces of each length, numbered from 0 by length.
+    """Fill the lattice with the frequent pieces, numbered by length.
 
     Args:
-        lattice: Its `starts`, `ends` and `ids` are set.
+        lattice: Its `places` are set.
         characters: int32 (nodes,), indices into `alphabet`; -1 at the end of a word.
         weights: float64 (nodes,), the count of each node's word.
 
@@ -197,8 +194,8 @@ def _grow(
         place = np.full(len(totals[-1]), -1, dtype=np.int32)
         np.maximum.at(place, ids, starts)
         places.append(place)
-        lattice.starts[length], lattice.ids[length] = starts, ids
-        lattice.ends[length] = following[ends].astype(np.int32)
+        numbers = (ids + sum(map(len, totals[:-1]))).astype(np.int32)
+        lattice.places[length] = starts, following[ends].astype(np.int32), numbers
     return totals, places
 
 
@@ -243,24 +240,21 @@ def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: F
     pieces.texts = [text for text, stays in zip(pieces.texts, keep.tolist(), strict=True) if stays]
     pieces.lengths = pieces.lengths[keep]
     pieces.places = pieces.places[keep]
-    for length, ids in lattice.ids.items():
+    for length, (starts, ends, ids) in lattice.places.items():
         ids = new_ids[ids]
         stays = ids >= 0
-        lattice.ids[length] = ids[stays]
-        lattice.starts[length] = lattice.starts[length][stays]
-        lattice.ends[length] = lattice.ends[length][stays]
+        lattice.places[length] = starts[stays], ends[stays], ids[stays]
     return values[keep]
 
 
-def _slices(lattice: _Lattice) -> list[list[tuple[Ints, Ints, Ints]]]:
+def _slices(lattice: _Lattice) -> list[list[Places]]:
     """Return starts, ends and ids of the candidates that begin in each column, by length."""
-    slices: list[list[tuple[Ints, Ints, Ints]]] = [[] for _ in lattice.bases[1:]]
-    for length, starts in lattice.starts.items():
+    slices: list[list[Places]] = [[] for _ in lattice.bases[1:]]
+    for starts, ends, ids in lattice.places.values():
         cuts = np.searchsorted(starts, lattice.bases).tolist()
         for column, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
-                parts = (starts, lattice.ends[length], lattice.ids[length])
-                slices[column].append(tuple(part[low:high] for part in parts))  # type: ignore[arg-type]
+                slices[column].append((starts[low:high], ends[low:high], ids[low:high]))
     return slices
 
 
@@ -278,11 +272,9 @@ def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
             backward[starts] += backward[ends] * probabilities[ids]
     scale = lattice.weights / backward[:num_words]
     expected = np.zeros(len(probabilities))
-    for length, begins in lattice.starts.items():
-        pieces = lattice.ids[length]
-        used = forward[begins] * backward[lattice.ends[length]]
-        used *= scale[lattice.word_of[begins]]
-        expected += np.bincount(pieces, used * probabilities[pieces], len(expected))
+    for starts, ends, ids in lattice.places.values():
+        used = forward[starts] * backward[ends] * scale[lattice.word_of[starts]]
+        expected += np.bincount(ids, used * probabilities[ids], len(expected))
     return expected
 
 
@@ -309,14 +301,14 @@ def _losses(pieces: _Pieces, lattice: _Lattice, probabilities: Floats) -> Floats
     for end in range(1, LONGEST_PIECE + 1):
         for length in range(1, end + 1):
             rows = np.flatnonzero(pieces.lengths > end if length == end else pieces.lengths >= end)
-            starts = lattice.starts[length]
+            starts, _, ids = lattice.places[length]
             if not len(rows) or not len(starts):
                 continue
             wanted = nodes[end - length, rows]
             at = np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)
             there = starts[at] == wanted
             rows, at = rows[there], at[there]
-            with_it = best[end - length, rows] * probabilities[lattice.ids[length][at]]
+            with_it = best[end - length, rows] * probabilities[ids[at]]
             best[end, rows] = np.maximum(best[end, rows], with_it)
     other = np.maximum(best[pieces.lengths, np.arange(count)], 1e-300)
     uses = _expected(lattice, probabilities)
