@@ -79,7 +79,12 @@ def split_at_spaces(line: str) -> tuple[str, list[str]]:
 
 
 class WordCounter:
-    """Counts words as one kind of vocabulary splits them."""
+    """Counts words as one kind of vocabulary splits them.
+
+    Attributes:
+        counts: The words so far; `num_characters` are those of all of them.
+        dropped_count: Words that had so few uses were removed, to save memory.
+    """
 
     def __init__(self, kind: str, *, cased: bool) -> None:
         self._normalizer: Any = None
@@ -98,29 +103,34 @@ class WordCounter:
         self._firsts: Counter[str] = Counter()
         self._others: Counter[str] = Counter()
         self._characters = 0
+        self._kind = kind
         self.counts: dict[str, int] = {}
-        self.num_characters = 0
+        self.num_characters = self.dropped_count = 0
 
-    def add(self, lines: Sequence[str]) -> bool:
-        """Count the words of some lines; return whether `counts` has changed."""
+    def add(self, lines: Sequence[str]) -> None:
+        """Count the words of some lines."""
         for line in lines:
             first, others = split_at_spaces(line)
             self._firsts[first] += 1
             self._others.update(others)
             self._characters += len(line)
         waiting = len(self._firsts) + len(self._others)
-        if waiting < _WAITING and self._characters < _WAITING_CHARACTERS:
-            return False
-        self.settle()
-        return True
+        if waiting >= _WAITING or self._characters >= _WAITING_CHARACTERS:
+            self.settle()
 
     def settle(self) -> None:
-        """Add everything that is waiting to `counts`."""
+        """Add everything that is waiting to `counts`; without enough memory, drop the rarest."""
         for waiting, space in ((self._firsts, ""), (self._others, self._space)):
             for text, count in waiting.items():
                 self._count(space + text, count)
             waiting.clear()
         self._characters = 0
+        # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
+        while memory_needed(self._kind, len(self.counts), self.num_characters) > MAX_MEMORY:
+            self.dropped_count += 1
+            least = self.dropped_count
+            self.counts = {word: count for word, count in self.counts.items() if count > least}
+            self.num_characters = sum(map(len, self.counts))
 
     def _count(self, text: str, count: int) -> None:
         counts = self.counts
@@ -136,11 +146,6 @@ class WordCounter:
                         counts[part] = count
                         self.num_characters += len(part)
 
-    def drop(self, least: int) -> None:
-        """Remove the words that were counted `least` times or less."""
-        self.counts = {word: count for word, count in self.counts.items() if count > least}
-        self.num_characters = sum(map(len, self.counts))
-
 
 @dataclass(slots=True)
 class Share:
@@ -150,14 +155,12 @@ class Share:
         num_documents, num_bytes: In the whole text. Bytes are UTF-8, with a line break per line.
         held_out: Numbers of the withheld documents.
         held_out_bytes: Their bytes.
-        dropped_count: Words that had so few uses were removed while reading, to save memory.
     """
 
     num_documents: int = 0
     num_bytes: int = 0
     held_out: list[int] = field(default_factory=list)
     held_out_bytes: int = 0
-    dropped_count: int = 0
 
 
 def count_words(
@@ -189,22 +192,13 @@ def count_words(
                 share.held_out.append(number)
                 share.held_out_bytes += size
                 continue
-        if counter.add(lines):
-            _fit_into_memory(counter, share, options.kind)
+        counter.add(lines)
     counter.settle()
-    _fit_into_memory(counter, share, options.kind)
     if not share.held_out and share.num_documents > 1 and held_out is None:
         return count_words(documents, options, progress=progress, held_out=lowest[1])
     if not share.num_documents:
         raise InputError("The corpus holds no text. Name files with at least one line.")
     return counter, share
-
-
-def _fit_into_memory(counter: WordCounter, share: Share, kind: str) -> None:
-    # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
-    while memory_needed(kind, len(counter.counts), counter.num_characters) > MAX_MEMORY:
-        share.dropped_count += 1
-        counter.drop(share.dropped_count)
 
 
 # WordPiece and BPE merges.
@@ -473,7 +467,7 @@ def learn(
     corpus = {
         "documents": share.num_documents,
         "bytes": share.num_bytes,
-        "dropped_count": share.dropped_count,
+        "dropped_count": counter.dropped_count,
         "used_documents": share.num_documents - len(share.held_out),
         "used_bytes": share.num_bytes - share.held_out_bytes,
         "held_out_documents": len(share.held_out),
