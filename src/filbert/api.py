@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from filbert import keywords
-    from filbert.data.doctor import Report
     from filbert.inference.predictor import Predictor, VectorOptions
+    from filbert.tasks.doctor import Report
     from filbert.text.tokenizer import Text, Tokenizer
     from filbert.train.replay import Replay
 
@@ -367,9 +367,8 @@ def check(
     Returns:
         `problems`, the most serious first, and counts for each file in `splits`.
     """
-    from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
-    from filbert.tasks.rows import row_check
+    from filbert.tasks.doctor import check as check_rows
 
     rows = {"train": data, "dev": dev, "test": test}
     with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
@@ -383,7 +382,7 @@ def check(
             max_length = max_length or tokenizer.max_length
         return check_rows(
             [(name, path) for name, path in files.items() if path is not None],
-            row_check(checked),
+            checked,
             chosen.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,

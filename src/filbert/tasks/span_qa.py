@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from filbert.data import squad as spans
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding
 from filbert.data.examples import Example
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
 from filbert.model.pooling import table_of_groups

@@ -30,10 +30,9 @@ from filbert.data.conll import (
     spread,
     stride_of,
 )
-from filbert.data.doctor import Finding
 from filbert.data.examples import Example
 from filbert.data.labels import listed
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.data.tags import GoldTags
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
