@@ -48,16 +48,20 @@ def collate(examples: Sequence[Example]) -> PackedBatch:
     return pack([e.input_ids for e in examples], [e.token_type_ids for e in examples])
 
 
+def by_row(examples: Sequence[Example]) -> list[list[Example]]:
+    """Return the examples of each row, in order: its windows or choices."""
+    return [list(group) for _, group in groupby(examples, lambda e: e.row)]
+
+
 def rows_of(examples: Sequence[Example]) -> tuple[int, ...]:
-    """Return the number of examples of each row, in order: its windows or choices."""
-    return tuple(len(list(group)) for _, group in groupby(examples, lambda e: e.row))
+    """Return the number of examples of each row, in order."""
+    return tuple(map(len, by_row(examples)))
 
 
 def lengths_of(examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return for each row whether it was truncated, and its tokens before that."""
     lengths = []
-    for _, group in groupby(examples, lambda e: e.row):
-        row = list(group)
+    for row in by_row(examples):
         whole = row[0].row_tokens or max(example.num_tokens for example in row)
         lengths.append({"truncated": any(e.truncated for e in row), "num_tokens": whole})
     return lengths
