@@ -598,7 +598,7 @@ def export(
 
     if format != "onnx":
         raise ConfigError(f"--format {format} is not one of onnx.")
-    check_target(Path(out), find_model(str(model)), overwrite=overwrite, markers=("config.json",))
+    check_target(Path(out), find_model(str(model)), overwrite=overwrite)
     with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
         return export_onnx(
             str(model),
@@ -634,7 +634,7 @@ def shrink(
     from filbert.train.base_model import layers_to_keep
 
     place = find_model(str(model))
-    check_target(Path(out), place, overwrite=overwrite, markers=("config.json",))
+    check_target(Path(out), place, overwrite=overwrite)
     with _chosen(ColumnNames, columns) as names:
         layers = None
         if keep_layers is not None:

@@ -74,7 +74,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given = stored.read_options(options, _READ, marker=stored.FACTS)
+    given = stored.read_options(options, _READ)
     texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]
     listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
     text = reading.RunningText.of(texts, listed)

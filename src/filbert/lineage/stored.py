@@ -19,21 +19,19 @@ from filbert.train.pretrain_options import PretrainOptions
 FACTS, _TENSORS = "lineage.json", "model.safetensors"
 
 
-def read_options(
-    options: PretrainOptions, known: Collection[str], *, marker: str = "config.json"
-) -> dict[str, Any]:
+def read_options(options: PretrainOptions, known: Collection[str]) -> dict[str, Any]:
     """Return the options by flat name; the training reads those named `known`.
 
     Raises:
         ConfigError: Another option is set.
-        InputError: The folder exists, and without the file `marker` it is not replaced.
+        InputError: The folder exists.
     """
     given, usual = flat(options), flat(PretrainOptions())
     for name in sorted({*given} - {*known}):
         if given[name] != usual[name]:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     out, source = Path(options.run.out), Path(given["corpus"][0])
-    check_target(out, source, overwrite=options.run.overwrite, markers=(marker,))
+    check_target(out, source, overwrite=options.run.overwrite)
     return given
 
 
