@@ -298,7 +298,7 @@ def lowercases(backend: Tokenizer) -> bool:
 
 
 def _is_lowercased(tokens: Iterable[str], options: dict[str, Any]) -> bool:
-    """Return `do_lower_case`; without it, whether no token is cased, specials such as [CLS] aside."""
+    """Return `do_lower_case`; without it, whether no token is cased, except specials as [CLS]."""
     if options.get("do_lower_case") is not None:
         return bool(options["do_lower_case"])
     return all(
