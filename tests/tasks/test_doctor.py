@@ -44,8 +44,8 @@ def task_of(rows) -> SimpleNamespace:
         findings=lambda task, *given: rows.findings(*given),
         no_label_columns=None, recognises=None, id_column=None,
     )  # fmt: skip
-    facts = {name: getattr(rows, name) for name in ("head_kind", "labels_are_classes", "windows")}
-    return SimpleNamespace(spec=SimpleNamespace(row_format=form, clean=None, **facts))
+    rows.row_format, rows.clean = form, None
+    return SimpleNamespace(spec=rows)
 
 
 def look(folder: Path, tokenizer=None, max_length: int = 8, near=False, **contents: str) -> Report:
