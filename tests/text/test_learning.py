@@ -214,7 +214,7 @@ def test_beyond_the_memory_the_rarest_words_are_dropped(monkeypatch):
     assert found.report["corpus"]["dropped_count"] >= 1
     assert found.report["corpus"]["different_words"] <= 1000
     # The frequent words were never dropped.
-    counter, _ = learning.count_words(
+    counter, *_ = learning.count_words(
         lambda: [*frequent, *many_words(100)],
         LearnOptions(kind="wordpiece", size=100),
         progress=lambda what, done: None,

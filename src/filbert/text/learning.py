@@ -15,7 +15,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -147,58 +147,56 @@ class WordCounter:
                         self.num_characters += len(part)
 
 
-@dataclass(slots=True)
-class Share:
-    """Which part of a text was counted.
-
-    Attributes:
-        num_documents, num_bytes: In the whole text. Bytes are UTF-8, with a line break per line.
-        held_out: Numbers of the withheld documents.
-        held_out_bytes: Their bytes.
-    """
-
-    num_documents: int = 0
-    num_bytes: int = 0
-    held_out: list[int] = field(default_factory=list)
-    held_out_bytes: int = 0
-
-
 def count_words(
     documents: Documents,
     options: LearnOptions,
     *,
     progress: Progress,
     held_out: int | None = None,
-) -> tuple[WordCounter, Share]:
+) -> tuple[WordCounter, set[int], dict[str, int]]:
     """Count the words of a text; if they do not fit into the memory, the rarest are dropped.
 
     One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Args:
         held_out: The only document to withhold, if no draw was low enough in an earlier reading.
+
+    Returns:
+        The words, the numbers of the withheld documents, and facts for the report. Bytes are UTF-8,
+        with a line break per line.
     """
-    counter, share = WordCounter(options.kind, cased=options.cased), Share()
+    counter, withheld = WordCounter(options.kind, cased=options.cased), set[int]()
+    num_documents = num_bytes = held_out_bytes = 0
     lowest = (2.0, 0)
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
-        share.num_documents += 1
-        share.num_bytes += size
+        num_documents += 1
+        num_bytes += size
         progress("counting words", size)
-        if share.held_out_bytes < HELD_OUT_BYTES:
+        if held_out_bytes < HELD_OUT_BYTES:
             digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
             lot = int.from_bytes(digest, "little") / 2.0**64
             lowest = min(lowest, (lot, number))
             if lot < 1 / HELD_OUT_EVERY if held_out is None else number == held_out:
-                share.held_out.append(number)
-                share.held_out_bytes += size
+                withheld.add(number)
+                held_out_bytes += size
                 continue
         counter.add(lines)
     counter.settle()
-    if not share.held_out and share.num_documents > 1 and held_out is None:
+    if not withheld and num_documents > 1 and held_out is None:
         return count_words(documents, options, progress=progress, held_out=lowest[1])
-    if not share.num_documents:
+    if not num_documents:
         raise InputError("The corpus holds no text. Name files with at least one line.")
-    return counter, share
+    facts = {
+        "documents": num_documents,
+        "bytes": num_bytes,
+        "dropped_count": counter.dropped_count,
+        "used_documents": num_documents - len(withheld),
+        "used_bytes": num_bytes - held_out_bytes,
+        "held_out_documents": len(withheld),
+        "held_out_bytes": held_out_bytes,
+    }
+    return counter, withheld, facts
 
 
 # WordPiece and BPE merges.
@@ -460,18 +458,11 @@ def learn(
         raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
     if options.min_count < 1:
         raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
-    counter, share = count_words(documents, options, progress=progress)
+    counter, withheld, facts = count_words(documents, options, progress=progress)
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
     tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
-    corpus = {
-        "documents": share.num_documents,
-        "bytes": share.num_bytes,
-        "dropped_count": counter.dropped_count,
-        "used_documents": share.num_documents - len(share.held_out),
-        "used_bytes": share.num_bytes - share.held_out_bytes,
-        "held_out_documents": len(share.held_out),
-        "held_out_bytes": share.held_out_bytes,
+    corpus = facts | {
         "different_words": len(counts),
         "words": sum(counts.values()),
         "alphabet": len(alphabet),
@@ -479,7 +470,6 @@ def learn(
     }
     counts.clear()
     progress("measuring the fit", 0)
-    withheld = set(share.held_out)
     texts = documents() if withheld else ()
     text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
     asked = asdict(options) | {"cased": options.cased or options.kind in ("bytebpe", "symbols")}
