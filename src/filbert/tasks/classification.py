@@ -82,8 +82,13 @@ class LabelledTexts(TextRows):
         path, names, labelled, on_error = source
         if not labelled:
             return read_texts(path, names, on_error=on_error)
-        if names.merge:
-            names.merge.require_labels(None if spec.multilabel else spec.labels)
+        labels = None if spec.multilabel else spec.labels
+        if names.merged and set(labels or ()) != set(names.merged):
+            given = "any number of labels" if labels is None else f"one of {listed(labels)}"
+            raise ConfigError(
+                f"--merge-labels makes one label of {listed(names.merged)}; this model gives "
+                f"{given}. Name the merged label with --as as it was in training."
+            )
         if names.label_columns and not spec.multilabel:
             raise ConfigError(
                 "--label-columns is for multi-label models; this one gives one label."
