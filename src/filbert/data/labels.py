@@ -54,12 +54,12 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
     """Return the labels of a row, exactly one unless multi-label, or raise an InputError.
 
     Args:
-        columns: 0/1 columns that replace `label` or `labels`.
+        columns: 0/1 columns that replace `label` or `labels`, unless the row has a list instead.
         multilabel: Whether to read `labels`.
     """
-    if columns:
+    if columns and (columns[0] in row.values or not has_list(row)):
         return [name for name in columns if is_set(row, name)]
-    if multilabel:
+    if multilabel or has_list(row):
         return _labels_of_list(row)
     value = row.values.get("label")
     name = "" if value is None else _name_in(row, value)

@@ -58,9 +58,7 @@ def class_labels(spec: TaskSpec, row: Row) -> list[str]:
     columns = spec.label_columns
     if spec.multilabel and not row.values.keys() & {"label", "labels"}:
         columns = columns or spec.labels
-    if columns and columns[0] not in row.values and has_list(row):
-        columns = None
-    labels = labels_in(row, columns, multilabel=spec.multilabel or has_list(row))
+    labels = labels_in(row, columns, multilabel=spec.multilabel)
     for label in labels if spec.labels is not None else ():
         if label not in (spec.labels or ()):
             raise InputError(
