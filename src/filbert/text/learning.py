@@ -525,9 +525,7 @@ def _learn_wordpiece(
         if len(word) <= MAX_WORD_LENGTH and all(symbol in ids for symbol in symbols):
             words.append(([ids[symbol] for symbol in symbols], counts[word]))
     least = options.min_count
-    learn_merges(
-        words, tokens, size=options.size, min_count=least, prefix="##", progress=progress
-    )
+    learn_merges(words, tokens, size=options.size, min_count=least, prefix="##", progress=progress)
     settings = json.dumps({"do_lower_case": not options.cased})
     return _load({"vocab.txt": "\n".join(tokens) + "\n", "tokenizer_config.json": settings})
 
