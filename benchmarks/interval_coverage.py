@@ -12,8 +12,8 @@ from scipy import stats
 from filbert.compare.statistics import mean_over_seeds
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import (
-    RankedRows,
     Weighting,
+    areas_form,
     confusion_form,
     ends,
     rates_of,
@@ -35,14 +35,14 @@ def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Weighting
 
 def roc_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
     """ROC AUC as a function of weights."""
-    rows = RankedRows(gold, scores)
-    return lambda weights: rows.areas(weights)[0]
+    areas_of = areas_form(gold, scores)
+    return lambda weights: areas_of(weights)[0]
 
 
 def pr_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
     """Average precision as a function of weights."""
-    rows = RankedRows(gold, scores)
-    return lambda weights: rows.areas(weights)[1]
+    areas_of = areas_form(gold, scores)
+    return lambda weights: areas_of(weights)[1]
 
 
 def truth() -> tuple[list[float], float]:

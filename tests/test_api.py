@@ -134,7 +134,7 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_name(name):
 
 def test_functions_stay_functions_after_modules_of_their_name_are_imported():
     code = (
-        "import filbert.inspect.page, filbert.cli.verbs.evaluate, filbert as f; f.inspect.__call__"
+        "import filbert.inspect.page, filbert.cli.verbs.measure, filbert as f; f.inspect.__call__"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert pickle.loads(pickle.dumps(filbert)) is filbert

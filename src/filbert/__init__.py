@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         predict,
         pretrain,
         push,
-        replay,
         score,
         shrink,
         tokenize,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from filbert.inspect.page import inspect
     from filbert.model.config import EncoderConfig
     from filbert.text.tokenizer import Tokenizer
+    from filbert.train.replay import replay
 
 __version__ = "0.1.0"
 
@@ -101,6 +101,7 @@ _HOME = dict.fromkeys(__all__, "filbert.api") | {
     "explain": "filbert.inspect.explain",
     "inspect": "filbert.inspect.page",
     "load": "filbert.inference.predictor",
+    "replay": "filbert.train.replay",
 }
 
 

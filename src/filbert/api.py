@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor, VectorOptions
     from filbert.tasks.doctor import Report
     from filbert.text.tokenizer import Text, Tokenizer
-    from filbert.train.replay import Replay
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -291,27 +290,6 @@ def compare(
     return Comparison(Path(out), results)
 
 
-@checked_keywords
-def replay(
-    model: PathLike,
-    *,
-    out: PathLike | None = None,
-    tolerance: float | None = None,
-    overwrite: bool = False,
-    device: str | None = None,
-) -> Replay:
-    """Train a model again with its recorded options and compare the metrics."""
-    from filbert.train.replay import replay as run_again
-
-    return run_again(
-        str(model),
-        out=None if out is None else str(out),
-        tolerance=tolerance,
-        overwrite=overwrite,
-        device=device,
-    )
-
-
 # Measuring and checking
 
 
@@ -420,20 +398,15 @@ def vocab(
 
     options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
     folder, files = Path(out), _paths(corpus)
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; --out names a folder.")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / "vocabulary.json").is_file():
-            raise ConfigError(f"{folder} holds other files and no vocabulary. Name another folder.")
-        if not overwrite:
-            raise ConfigError(f"{folder} exists. Name another folder, or add --overwrite.")
-    digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
-    tokenizer, report = learn(
-        lambda: read_documents(files, text_column=text_column), options, progress=progress
-    )
-    report["files"] = digests
-    report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
+    if (folder / "vocabulary.json").is_file() and not overwrite:
+        raise ConfigError(f"{folder} exists. Name another folder, or add --overwrite.")
     with replace_folder(folder, marker="vocabulary.json") as new:
+        digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
+        tokenizer, report = learn(
+            lambda: read_documents(files, text_column=text_column), options, progress=progress
+        )
+        report["files"] = digests
+        report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
         tokenizer.save(new)
         write_json(new / "vocabulary.json", report)
     return report

@@ -13,8 +13,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import (
@@ -53,6 +54,7 @@ class _OfTexts(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class _TextEstimator(_OfTexts):
     """Fine-tuning behind `fit`, for one task.
 
@@ -69,31 +71,18 @@ class _TextEstimator(_OfTexts):
         verbose: Print the progress of `fit` on stderr.
     """
 
-    _task: str
-    model_: Predictor
+    _task: ClassVar[str]
 
-    def __init__(
-        self,
-        model: Any = "minilm",
-        *,
-        epochs: float | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        max_length: int | None = None,
-        seed: int = 0,
-        device: str | None = None,
-        out: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.model = model
-        self.epochs = epochs
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_length = max_length
-        self.seed = seed
-        self.device = device
-        self.out = out
-        self.verbose = verbose
+    model: Any = "minilm"
+    _: KW_ONLY
+    epochs: float | None = None
+    lr: float | None = None
+    batch_size: int | None = None
+    max_length: int | None = None
+    seed: int = 0
+    device: str | None = None
+    out: Any = None
+    verbose: bool = False
 
     def _fit(self, rows: Sequence[Mapping[str, Any]], **options: Any) -> None:
         given = {"task": self._task, "model": str(self.model), "train": rows, **options}
@@ -118,7 +107,7 @@ class _TextEstimator(_OfTexts):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self._folder = folder
-        self.model_ = Predictor.load(folder, device=self.device)
+        self.model_: Predictor = Predictor.load(folder, device=self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -217,6 +206,7 @@ class TextTagger(_TextEstimator):
         return float(entity_metrics([list(tags) for tags in y], self.predict(X))["f1"])
 
 
+@dataclass(eq=False, repr=False)
 class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # type: ignore[misc]
     """Turn texts into vectors; nothing is trained.
 
@@ -228,20 +218,12 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts): 
         device: "cpu", "cuda", ...; the first GPU if there is one.
     """
 
-    def __init__(
-        self,
-        model: Any = "minilm",
-        *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        max_length: int | None = None,
-        device: str | None = None,
-    ) -> None:
-        self.model = model
-        self.pooling = pooling
-        self.normalize = normalize
-        self.max_length = max_length
-        self.device = device
+    model: Any = "minilm"
+    _: KW_ONLY
+    pooling: str | None = None
+    normalize: bool | None = None
+    max_length: int | None = None
+    device: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> TextEncoder:
         """Load the model; texts and labels are not read."""

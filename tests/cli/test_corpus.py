@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.verbs.text import corpus, size_of_text
+from filbert.cli.verbs.data import corpus, size_of_text
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 import filbert
 from filbert.cli.arguments import STDIO
-from filbert.cli.verbs import masked_words as verb
+from filbert.cli.verbs import answers as verb
 
 fill = verb.fill
 

@@ -3,7 +3,7 @@
 import pytest
 
 from filbert.cli.main import command_app
-from filbert.cli.verbs.check import split_names
+from filbert.cli.verbs.data import split_names
 
 
 @pytest.mark.parametrize(

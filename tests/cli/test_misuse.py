@@ -272,7 +272,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(refused, mon
         return None if name.split(".")[0] == module else real(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    monkeypatch.setattr("filbert.cli.verbs.serve.find_spec", find_spec)
+    monkeypatch.setattr("filbert.cli.verbs.answers.find_spec", find_spec)
     monkeypatch.setitem(sys.modules, module, None)
     refused(command, "pip install", words)
 

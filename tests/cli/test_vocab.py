@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.verbs.text import vocab
-from filbert.errors import ConfigError
+from filbert.cli.verbs.data import vocab
+from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
 POEM = "The sea, the old sea and the ships;\nthe ships that go to sea.\n\nOld ships rest here.\n"
@@ -55,5 +55,5 @@ def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_pa
     assert not (out / "vocab.txt").exists()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").touch()
-    with pytest.raises(ConfigError, match="holds other files and no vocabulary"):
+    with pytest.raises(InputError, match="holds other files and no vocabulary"):
         vocab((text,), out=tmp_path / "home", kind="wordpiece", size=80, overwrite=True)

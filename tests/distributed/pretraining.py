@@ -140,7 +140,7 @@ def _gradient(parallel: Parallel, case: str, out: Path) -> dict[str, Any]:
         seed=(0, 1),
         stand_in=loader.stand_in,
     )
-    return measured(parallel, wrapped, wanted) | {
+    return measured(wrapped, wanted) | {
         "loss": max(
             abs(a / float(b.detach()) - 1) for a, b in zip(gradient.parts, parts, strict=True)
         ),

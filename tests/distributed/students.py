@@ -61,7 +61,7 @@ def student_case(parallel: Parallel) -> dict[str, Any]:
         wrapped = parallel.wrap(student)
         mine = loader.step(0, parallel.rank, parallel.world)
         step(wrapped, task, mine, parallel)
-        found[name] = measured(parallel, wrapped, wanted) | {"micro_batches": len(mine)}
+        found[name] = measured(wrapped, wanted) | {"micro_batches": len(mine)}
     return found
 
 

@@ -12,8 +12,7 @@ import filbert
 from filbert.cli.main import run
 from filbert.errors import FilbertError
 from filbert.lineage.elmo import Elmo, ElmoConfig, ScalarMix, characters, read_allennlp
-from filbert.lineage.pretraining import adapt
-from filbert.lineage.stored import load
+from filbert.lineage.pretraining import adapt, load
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, UlmfitClassifier, locked_dropout
 from filbert.train.linear import joined
 

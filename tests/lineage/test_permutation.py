@@ -15,7 +15,7 @@ import filbert
 from filbert.batch import pack
 from filbert.checkpoints.opening import find_model, read_checkpoint
 from filbert.cli.main import run
-from filbert.lineage.permutation import TwoStreams, draw_order, target_loss, unseen_keys
+from filbert.lineage.xlnet import TwoStreams, draw_order, target_loss, unseen_keys
 
 
 def test_a_target_sees_the_context_and_the_targets_before_it():

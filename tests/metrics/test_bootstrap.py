@@ -12,7 +12,7 @@ from sklearn.metrics import precision_recall_curve
 from filbert.errors import InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import (
-    RankedRows,
+    areas_form,
     confusion_form,
     draws,
     ends,
@@ -45,8 +45,8 @@ def once(gold):
 
 def area(gold, scores):
     """ROC AUC as a function of weights."""
-    rows = RankedRows(gold, scores)
-    return lambda weights: rows.areas(weights)[0]
+    areas_of = areas_form(gold, scores)
+    return lambda weights: areas_of(weights)[0]
 
 
 def interval(gold, scores, *, resamples=2000, seed=0):
@@ -76,7 +76,7 @@ def exchangeable(chance: np.random.Generator, num_rows: int = 300, num_positives
 @pytest.mark.parametrize("levels", [None, 5, 1])
 def test_weighted_areas_are_those_of_the_repeated_rows(levels):
     gold, scores, weights = drawn(0, levels=levels)
-    areas = RankedRows(gold, scores).areas(weights)
+    areas = areas_form(gold, scores)(weights)
     for values, metric in zip(areas, (ranking.roc_auc, ranking.pr_auc), strict=True):
         for column, value in enumerate(values):
             rows = repeated(weights, column)
@@ -87,7 +87,7 @@ def test_weighted_areas_are_those_of_the_repeated_rows(levels):
 @pytest.mark.parametrize("levels", [None, 6])
 def test_precision_at_recalls_is_the_best_point_of_scikit_learns_curve(levels):
     gold, scores, weights = drawn(1, levels=levels)
-    found = RankedRows(gold, scores).areas(weights, RECALLS)[2:]
+    found = areas_form(gold, scores, RECALLS)(weights)[2:]
     for column in range(weights.shape[1]):
         rows = repeated(weights, column)
         precision, recall, _ = precision_recall_curve(gold[rows], scores[rows])
@@ -98,14 +98,14 @@ def test_precision_at_recalls_is_the_best_point_of_scikit_learns_curve(levels):
 def test_precision_at_recalls_of_a_table_worked_out_by_hand():
     # Falling scores: + - + + -. Cuts (recall, precision): 1/3 1, 1/3 1/2, 2/3 2/3, 1 3/4, 1 3/5.
     gold = np.array([True, False, True, True, False])
-    rows = RankedRows(gold, np.array([0.9, 0.8, 0.7, 0.6, 0.1]))
-    found = rows.areas(once(gold), (0.3, 0.5, 0.9, 1.0))[2:]
+    areas_of = areas_form(gold, np.array([0.9, 0.8, 0.7, 0.6, 0.1]), (0.3, 0.5, 0.9, 1.0))
+    found = areas_of(once(gold))[2:]
     assert found[:, 0].tolist() == [1, 0.75, 0.75, 0.75]
 
 
 def test_without_positive_rows_there_is_no_precision_at_a_recall():
     gold = np.array([False, False])
-    assert np.isnan(RankedRows(gold, np.array([0.1, 0.2])).areas(once(gold), (0.5,))).all()
+    assert np.isnan(areas_form(gold, np.array([0.1, 0.2]), (0.5,))(once(gold))).all()
 
 
 @pytest.mark.parametrize("rate", ["f1", "precision", "recall", "accuracy", "mcc"])
@@ -139,7 +139,7 @@ def test_a_weighted_rate_of_many_classes_is_that_of_the_repeated_rows(rate):
 def test_areas_of_a_resample_without_one_of_the_classes_are_not_numbers():
     gold, scores = np.array([True, True, False, False]), np.array([0.9, 0.6, 0.7, 0.1])
     weights = np.array([[2, 0, 1], [1, 0, 0], [0, 1, 2], [0, 3, 0]])
-    for values in RankedRows(gold, scores).areas(weights):
+    for values in areas_form(gold, scores)(weights):
         assert np.isnan(values[:2]).all() and values[2] == 1.0
 
 

@@ -28,7 +28,7 @@ def test_an_answer_that_is_too_large_or_not_finite_is_refused(value, status, mon
     monkeypatch.setattr(shared, "MAX_RESPONSE_BYTES", 1_000)
     with pytest.raises(Refusal) as refused:
         asyncio.run(json_parts([value], is_limited=True))
-    assert refused.value.status == status
+    assert refused.value.status_code == status
 
 
 def test_thousands_of_texts_do_not_block_single_ones(serve):

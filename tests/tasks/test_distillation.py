@@ -17,16 +17,9 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
-from filbert.tasks.distillation import (
-    LayerDistillation,
-    even_map,
-    layer_pairs,
-    minilm_losses,
-    patient_losses,
-    spread,
-    tinybert_losses,
-    word_losses,
-)
+from filbert.tasks.distillation import LayerDistillation
+from filbert.train.distill import even_map, layer_losses, spread
+from filbert.train.distill_options import LossOptions
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
 
@@ -76,31 +69,32 @@ def test_six_layers_of_twelve_are_those_of_the_paper():
 def test_every_third_teacher_layer_teaches_four_of_twelve():
     assert even_map(4, 12) == (3, 6, 9, 12)
     assert even_map(3, 4) == (1, 3, 4)
-    assert layer_pairs((0, 5), config(2), config(6)) == ((1, 1), (2, 6))
+    mapped = LossOptions(method="tinybert", layer_map="0,5")
+    assert layer_losses(mapped, config(2), config(6))[1].layers == ((1, 1), (2, 6))
 
 
 @pytest.mark.parametrize(
     ("layers", "message"),
-    [((1,), "names 1 of the teacher's layers; the student has 2"), ((1, 4), "layer 4; .* 0 to 3")],
+    [("1", "names 1 of the teacher's layers; the student has 2"), ("1,4", "layer 4; .* 0 to 3")],
 )
 def test_a_layer_map_that_does_not_fit_is_refused(layers, message):
     with pytest.raises(ConfigError, match=message):
-        layer_pairs(layers, config(2), config(4))
+        layer_losses(LossOptions(method="tinybert", layer_map=layers), config(2), config(4))
 
 
 def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
-    student, teacher = config(2, 8), config(4)
-    kinds = [loss.kind for loss in tinybert_losses(student, teacher)]
-    assert kinds == ["embeddings", "hidden", "scores"]
-    assert tinybert_losses(student, teacher)[2].layers == ((1, 2), (2, 4))
+    found = layer_losses(LossOptions(method="tinybert"), config(2, 8), config(4))
+    assert [loss.kind for loss in found] == ["embeddings", "hidden", "scores"]
+    assert found[2].layers == ((1, 2), (2, 4))
     soft = LayerLoss("soft", weight=5.0, temperature=2.0)
     cosine = LayerLoss("cosine", ((2, 4),), 3.0)
-    assert word_losses(student, teacher, 3.0, soft) == (cosine, soft)
-    assert word_losses(student, teacher, 0.0, soft) == (soft,)
-    assert patient_losses(config(3), config(12), None, 90.0) == (
+    words = [LossOptions(method="distilbert", cosine_weight=weight) for weight in (3.0, 0.0)]
+    assert layer_losses(words[0], config(2), config(4)) == (cosine, soft)
+    assert layer_losses(words[1], config(2), config(4)) == (soft,)
+    patient = LossOptions(method="pkd", beta=90.0)
+    assert layer_losses(patient, config(3), config(12)) == (
         LayerLoss("patient", ((1, 4), (2, 8)), 45.0),
     )
-    assert patient_losses(config(1), config(12)) == ()
 
 
 @pytest.mark.parametrize(
@@ -113,10 +107,11 @@ def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
     ],
 )
 def test_relations_have_as_many_heads_as_in_the_paper_where_they_divide(student, teacher, heads):
-    (loss,) = minilm_losses(student, teacher)
+    (loss,) = layer_losses(LossOptions(method="minilm"), student, teacher)
     assert loss.heads == heads
     assert loss.layers == ((2, teacher.num_hidden_layers),)
-    (other,) = minilm_losses(student, teacher, teacher_layer=1, relation_heads=4)
+    chosen = LossOptions(method="minilm", teacher_layer=1, relation_heads=4)
+    (other,) = layer_losses(chosen, student, teacher)
     assert (other.heads, other.layers) == (4, ((2, 2),))
 
 

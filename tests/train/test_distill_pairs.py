@@ -49,7 +49,7 @@ def test_a_teacher_for_another_task_is_refused(taught, tmp_path):
 def test_labels_that_the_teacher_does_not_know_are_named(taught, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\ngood film,pos\nbad film,awful\n")
-    with pytest.raises(ConfigError, match=r"rows\.csv holds the labels \['awful'\], which the"):
+    with pytest.raises(InputError, match=r"rows\.csv:3: label 'awful' is not one of"):
         distill(taught("classification", tmp_path / "x", train=str(rows)))
     rows.write_text("text\ngood film\n")
     with pytest.raises(InputError, match="label"):

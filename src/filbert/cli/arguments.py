@@ -178,13 +178,6 @@ MaskedLM = Annotated[
     str, Parameter(help="folder, built-in name or Hub id of a model with a masked-LM head.")
 ]
 Device = Annotated[str | None, Parameter(help="cpu, cuda, ...; the first GPU if there is one.")]
-Precision = Annotated[
-    str, Parameter(help="float32, bf16, int8, or auto: bf16 if it is faster and keeps the answers.")
-]
-Backend = Annotated[
-    str, Parameter(help="torch, or onnxruntime for a folder that filbert export wrote.")
-]
-MaxTokens = Annotated[int | None, Parameter(help="tokens per packed batch.")]
 MaxLength = Annotated[
     int | None,
     Parameter(help="truncate texts to this many tokens; by default the model's own limit."),
@@ -205,6 +198,8 @@ NullThreshold = Annotated[
 ]
 
 # Rows and texts.
+OneText = Annotated[str, Parameter(help="text that the model reads; - is stdin.")]
+SecondText = Annotated[str | None, Parameter(help="second text of a pair; - is stdin.")]
 TextFile = Annotated[
     str,
     Parameter(help="CSV, TSV, JSONL, Parquet or one text per line, compressed or not; - is stdin."),
@@ -235,6 +230,7 @@ File = Annotated[str, shown_as("FILE")]
 OptionalFile = Annotated[str | None, shown_as("FILE")]
 Folder = Annotated[str, shown_as("FOLDER")]
 OptionalFolder = Annotated[str | None, shown_as("FOLDER")]
+AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
 AsJson = Annotated[bool, Parameter(name="--json", help="print JSON.")]
 OutFile = Annotated[str | None, shown_as("FILE", "file to write instead of stdout.")]
 OutPage = Annotated[str | None, shown_as("FILE", "HTML file to write; - is stdout.")]
@@ -244,12 +240,18 @@ Overwrite = Annotated[bool, Parameter(help="replace the folder if this command c
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFlags:
-    """How a model is loaded: keywords of `Predictor.load`."""
+    """How a model is loaded: keywords of `Predictor.load`.
+
+    Attributes:
+        max_tokens: tokens per packed batch.
+        precision: float32, bf16, int8, or auto: bf16 if it is faster and keeps the answers.
+        backend: torch, or onnxruntime for a folder that filbert export wrote.
+    """
 
     max_length: MaxLength = None
-    max_tokens: MaxTokens = None
-    precision: Precision = "float32"
-    backend: Backend = "torch"
+    max_tokens: int | None = None
+    precision: str = "float32"
+    backend: str = "torch"
     device: Device = None
 
 

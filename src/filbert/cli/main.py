@@ -46,23 +46,18 @@ _MEMORY = (
 # Each verb is a function in a module of cli/verbs, which does not import torch at the top. Titles
 # and order are those of `filbert --help`.
 GROUPS = {
-    "First steps": {"quickstart": "quickstart", "doctor": "machine"},
-    "Data and text": {"check": "check", "tokenize": "text", "vocab": "text", "corpus": "text"},
+    "First steps": dict.fromkeys(("quickstart", "doctor"), "start"),
+    "Data and text": dict.fromkeys(("check", "tokenize", "vocab", "corpus"), "data"),
     "Train and compare": {
-        "finetune": "train", "pretrain": "train", "distill": "train", "compare": "compare",
-        "evaluate": "evaluate", "replay": "train",
+        **dict.fromkeys(("finetune", "pretrain", "distill"), "train"),
+        **dict.fromkeys(("compare", "evaluate"), "measure"),
+        "replay": "train",
     },
-    "Answers": {
-        "predict": "rows", "embed": "rows", "fill": "masked_words", "score": "masked_words",
-        "serve": "serve",
-    },
-    "Models": {
-        "info": "models", "convert": "models", "export": "models", "shrink": "models",
-        "push": "models",
-    },
-    "Look inside": {"inspect": "inspect", "explain": "inspect"},
-    "Speed": {"bench": "machine"},
-}  # fmt: skip
+    "Answers": dict.fromkeys(("predict", "embed", "fill", "score", "serve"), "answers"),
+    "Models": dict.fromkeys(("info", "convert", "export", "shrink", "push"), "models"),
+    "Look inside": dict.fromkeys(("inspect", "explain"), "inspect"),
+    "Speed": {"bench": "start"},
+}
 # Other words for a verb.
 _UNDERSTOOD = {"train": "finetune", "help": "--help"}
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
@@ -184,15 +179,10 @@ def launch(
         verb, first, *rest = tokens
         if not first.startswith("-"):
             tokens, recipe = (verb, *rest), recipe_path(first, verb)
-    if tokens[:1] == (STUDY_VERB,) and recipe is not None:
-        tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
     if tokens[:1] == (STUDY_VERB,):
-        from filbert.recipes import call_of_study, read_recipe
-
-        app.config = tuple(
-            Dict({STUDY_VERB: call_of_study(read_recipe(path))}, source=str(path))
-            for path in _recipes_among(tokens[1:])
-        )
+        if recipe is not None:
+            tokens = (STUDY_VERB, str(recipe), *tokens[1:])
+        recipe = _study_among(tokens[1:])
     if recipe is not None and not tokens:
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
@@ -230,9 +220,11 @@ def _use_threads(count: int) -> None:
 
 def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
     """Return the options of a recipe by flat name; an unknown table or key is a ConfigError."""
-    from filbert.recipes import read_recipe
+    from filbert.recipes import call_of_study, read_recipe
 
     content = read_recipe(path)
+    if verb == STUDY_VERB:
+        return call_of_study(content)
     if verb not in RECIPE_OPTIONS:
         return content
     module, name = RECIPE_OPTIONS[verb]
@@ -249,13 +241,13 @@ def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
     return keys
 
 
-def _recipes_among(tokens: Sequence[str]) -> list[Path]:
+def _study_among(tokens: Sequence[str]) -> Path | None:
     """Return the recipe of a study, which may be anywhere between flags."""
     from filbert.recipes import built_in, recipe_path
 
     known = [path.stem for path in built_in(STUDY_VERB)]
-    recipes = [token for token in tokens if token.endswith(".toml") or token in known]
-    return [recipe_path(token, STUDY_VERB) for token in recipes[:1]]
+    recipes = (token for token in tokens if token.endswith(".toml") or token in known)
+    return next((recipe_path(token, STUDY_VERB) for token in recipes), None)
 
 
 def run(arguments: Sequence[str]) -> int:

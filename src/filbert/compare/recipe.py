@@ -445,7 +445,7 @@ def _check_start(kind: str, options: Mapping[str, Any]) -> None:
     if options["model"] is None:
         command = f"filbert pretrain {kind}-small --corpus FILE --out FOLDER"
         raise ConfigError(f'it needs model = "FOLDER"; make it with: {command}')
-    from filbert.lineage.stored import load
+    from filbert.lineage.pretraining import load
 
     load(Path(options["model"]), kind)
 

@@ -23,8 +23,7 @@ from filbert.data.records import Row
 from filbert.errors import RunError
 from filbert.lineage.elmo import Elmo, ScalarMix, characters
 from filbert.lineage.networks import Recurrent, TextNetwork, WordNetwork
-from filbert.lineage.pretraining import adapt
-from filbert.lineage.stored import load
+from filbert.lineage.pretraining import adapt, load
 from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
 from filbert.lineage.words import split_words
 from filbert.tasks.base import Prediction, Task

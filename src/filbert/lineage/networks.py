@@ -89,8 +89,10 @@ class TextNetwork(nn.Module):
         self.max_length = max_length
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
-        """Return the ids of each text's words."""
-        return reading.encode(texts, self.rows, self.max_length)
+        """Return the ids of each text's words; an empty text is one unknown word."""
+        lists = (reading.split_words(text.lower()) for text in texts)
+        ids = ([self.rows.get(word, reading.UNKNOWN) for word in words] for words in lists)
+        return [row[: self.max_length] or [reading.UNKNOWN] for row in ids]
 
     def groups(self) -> list[list[nn.Parameter]]:
         """Return groups of parameters, each with a rate of its own."""

@@ -1,5 +1,7 @@
 """Pre-trains ELMo and the language model of ULMFiT: filbert pretrain elmo-small, ulmfit-small.
 
+Contestants of a comparison start from the folders that it writes, which `load` reads.
+
 S texts in a batch, T words of each, V words of the vocabulary.
 """
 
@@ -7,26 +9,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.data.documents import read_documents
-from filbert.errors import InputError
-from filbert.files import replace_folder, write_json
-from filbert.lineage import stored
+from filbert.errors import ConfigError, FormatError, InputError
+from filbert.files import check_target, read_json, replace_folder, write_json
 from filbert.lineage import words as reading
-from filbert.lineage.elmo import Elmo, ElmoConfig, characters
+from filbert.lineage.elmo import Elmo, ElmoConfig, characters, read_allennlp
 from filbert.lineage.ulmfit import AwdLstm, AwdLstmConfig, slanted_rates
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.log import RunLog
+from filbert.train.options import flat
 from filbert.train.pretrain_options import PretrainOptions
 
+FACTS, _TENSORS = "lineage.json", "model.safetensors"
 VOCABULARY, MIN_COUNT = 10_000, 2
 # Words of a row of a batch.
 LENGTH = 32
@@ -74,7 +79,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         ConfigError: An option is not of this recipe.
         InputError: The text is too short, or the folder exists.
     """
-    given = stored.read_options(options, _READ)
+    given = read_options(options, _READ)
     texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]
     listed = reading.frequent_words(texts, most=VOCABULARY, min_count=MIN_COUNT)
     text = reading.RunningText.of(texts, listed)
@@ -88,32 +93,27 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         )
     torch.manual_seed(options.run.seed)
     model = _new_model(options, listed)
-    with replace_folder(Path(options.run.out), marker=stored.FACTS) as folder:
-        begun = time.monotonic()
-        with RunLog(folder) as log, float32_by_onednn():
-            chosen, part = options.train, text.part(slice(count - held))
-            steps = chosen.steps or round(_steps(count - held, size) * (chosen.epochs or 1))
-            steps = train_steps(model, _repeated(model, part, size), max(1, steps), options, log)
-        facts = {
-            "objective": options.model.objective,
-            "steps": steps,
-            "seconds": time.monotonic() - begun,
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "words": {"train": count - held, "dev": held, "read": steps * size * LENGTH},
+    with replace_folder(Path(options.run.out), marker=FACTS) as folder:
+        batches = _repeated(model, text.part(slice(count - held)), size)
+        per_epoch = _steps(count - held, size)
+        facts = train_steps(model, batches, options, folder, per_epoch=per_epoch)
+        read = facts["steps"] * size * LENGTH
+        facts |= {
+            "words": {"train": count - held, "dev": held, "read": read},
             "vocabulary": len(listed),
             "metrics": {"dev": _measure(model, text.part(slice(count - held, None)))},
         }
         trained = model.elmo if isinstance(model, ElmoPretraining) else model
-        stored.save(trained, listed, folder)
+        save(trained, listed, folder)
         write_json(folder / "run.json", facts)
     return facts
 
 
 def _new_model(options: PretrainOptions, listed: list[str]) -> ElmoPretraining | AwdLstm:
-    given, sizes = options.model, dict[str, Any]()
-    sizes |= {} if given.hidden_size is None else {"width": given.hidden_size}
-    sizes |= {} if given.intermediate_size is None else {"cells": given.intermediate_size}
-    sizes |= {} if given.num_hidden_layers is None else {"layers": given.num_hidden_layers}
+    given = options.model
+    names = {"width": given.hidden_size, "cells": given.intermediate_size}
+    names |= {"layers": given.num_hidden_layers}
+    sizes: dict[str, Any] = {name: size for name, size in names.items() if size is not None}
     if given.objective == "elmo":
         return ElmoPretraining(Elmo(ElmoConfig(**sizes)), len(listed))
     return AwdLstm(AwdLstmConfig(vocab_size=len(listed), **sizes))
@@ -180,17 +180,19 @@ def _descend(
 def train_steps(
     model: nn.Module,
     batches: Iterator[tuple[Tensor, int]],
-    steps: int,
     options: PretrainOptions,
-    log: RunLog,
-) -> int:
-    """Train with a warm-up and a linear fall, and return the number of steps.
+    folder: Path,
+    *,
+    per_epoch: int,
+) -> dict[str, Any]:
+    """Train with a warm-up and a linear fall, log in a folder, and return facts for its run.json.
 
-    `batches` are losses, which are averaged, and the number of predictions; without end. `steps`
-    counts unless the options have a time.
+    `batches` are losses, which are averaged, and the number of predictions; without end. The steps
+    of an epoch, `per_epoch`, count unless the options have steps or a time.
     """
     chosen, begun, total = options.train, time.monotonic(), 0
     seconds = chosen.time_seconds
+    steps = max(1, chosen.steps or round(per_epoch * (chosen.epochs or 1)))
 
     def done(step: int) -> float:
         return step / steps if seconds is None else (time.monotonic() - begun) / seconds
@@ -200,15 +202,21 @@ def train_steps(
         rise = part / chosen.warmup if chosen.warmup else 1.0
         return [(chosen.lr or 1e-3) * min(rise, 1 - part)]
 
-    log.start(seconds or steps, in_seconds=seconds is not None)
     descent = _descend(model, batches, [list(model.parameters())], rates)
-    for step, (loss, count) in enumerate(descent, 1):
-        total, elapsed = total + count, time.monotonic() - begun
-        passed, lr = step if seconds is None else min(elapsed, seconds), rates(step)[0]
-        log.step(passed, step=step, loss=loss, lr=lr, tokens_per_second=total / elapsed)
-        if done(step) >= 1:
-            break
-    return step
+    with RunLog(folder) as log, float32_by_onednn():
+        log.start(seconds or steps, in_seconds=seconds is not None)
+        for step, (loss, count) in enumerate(descent, 1):
+            total, elapsed = total + count, time.monotonic() - begun
+            passed, lr = step if seconds is None else min(elapsed, seconds), rates(step)[0]
+            log.step(passed, step=step, loss=loss, lr=lr, tokens_per_second=total / elapsed)
+            if done(step) >= 1:
+                break
+    return {
+        "objective": options.model.objective,
+        "steps": step,
+        "seconds": time.monotonic() - begun,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
 
 
 def adapt(model: AwdLstm, texts: Sequence[str], listed: list[str], options: dict[str, Any]) -> None:
@@ -239,3 +247,59 @@ def _measure(model: ElmoPretraining | AwdLstm, text: reading.RunningText) -> dic
         named |= {"loss_forward": float(losses[0]), "loss_backward": float(losses[1])}
     exact = {name.replace("loss", "perplexity"): math.exp(loss) for name, loss in named.items()}
     return named | exact
+
+
+# Folders
+
+
+def read_options(options: PretrainOptions, known: Collection[str]) -> dict[str, Any]:
+    """Return the options by flat name; the training reads those named `known`.
+
+    Raises:
+        ConfigError: Another option is set.
+        InputError: The folder exists and is not to be replaced.
+    """
+    given, usual = flat(options), flat(PretrainOptions())
+    for name in sorted({*given} - {*known}):
+        if given[name] != usual[name]:
+            raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
+    out, source = Path(options.run.out), Path(given["corpus"][0])
+    check_target(out, source, overwrite=options.run.overwrite)
+    return given
+
+
+def save(model: Elmo | AwdLstm, listed: list[str], folder: Path) -> None:
+    """Write the folder; `listed` are the words of a language model's table."""
+    facts = {"kind": "ulmfit", "config": asdict(model.config), "words": listed}
+    if isinstance(model, Elmo):
+        facts = {"kind": "elmo", "config": asdict(model.config)}
+    write_json(folder / FACTS, facts)
+    save_file(model.state_dict(), folder / _TENSORS)
+
+
+def load(folder: Path, kind: str) -> tuple[Elmo | AwdLstm, list[str]]:
+    """Read a pre-trained model and its words; of ELMo also AllenNLP's weights, *.hdf5 and *.json.
+
+    Raises:
+        InputError, FormatError: The folder is missing, of the other kind or damaged.
+    """
+    published = sorted(folder.glob("*.hdf5"))
+    if kind == "elmo" and published:
+        options = sorted(folder.glob("*options.json"))
+        if not options:
+            raise InputError(f"{folder} has no options.json next to {published[0].name}.")
+        return read_allennlp(published[0], read_json(options[0])), []
+    if not (folder / FACTS).is_file():
+        command = f"filbert pretrain {kind}-small --corpus FILE --out {folder}"
+        raise InputError(f"{folder} has no {FACTS}. Make it with: {command}")
+    facts = read_json(folder / FACTS)
+    if facts.get("kind") != kind:
+        raise FormatError(f"{folder} is of the kind {facts.get('kind')}, not {kind}.")
+    model: Elmo | AwdLstm
+    if kind == "elmo":
+        filters = tuple(tuple(pair) for pair in facts["config"].pop("filters"))
+        model = Elmo(ElmoConfig(**facts["config"], filters=filters))
+    else:
+        model = AwdLstm(AwdLstmConfig(**facts["config"]))
+    model.load_state_dict(load_file(folder / _TENSORS))
+    return model.eval(), facts.get("words", [])

@@ -21,7 +21,7 @@ from filbert.batch import PackedBatch, pack
 from filbert.data.records import read_rows
 from filbert.errors import InputError
 from filbert.files import replace_folder, write_json
-from filbert.lineage.stored import read_options
+from filbert.lineage.pretraining import read_options
 from filbert.lineage.transformer import BASE, Transformer, Translator
 from filbert.text.learning import LearnOptions, learn
 from filbert.train.log import RunLog

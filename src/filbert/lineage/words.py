@@ -111,12 +111,6 @@ def word_table(
     return torch.from_numpy(table)
 
 
-def encode(texts: Sequence[str], words: Mapping[str, int], limit: int) -> list[list[int]]:
-    """Return the ids of each text's words; an empty text is one unknown word."""
-    rows = ([words.get(word, UNKNOWN) for word in split_words(text.lower())] for text in texts)
-    return [ids[:limit] or [UNKNOWN] for ids in rows]
-
-
 def padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
     """Return ids (S, T), padded at the end, and lengths (S,)."""
     lengths = torch.tensor([len(words) for words in ids])

@@ -157,45 +157,39 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in corrected]
 
 
-class RankedRows:
-    """Rows sorted by score, for areas and precisions of any weights.
+def areas_form(
+    is_positive: np.ndarray, scores: np.ndarray, recalls: Sequence[float] = ()
+) -> Weighting:
+    """Return a function from weights to areas and precisions, float64 (2 + recalls, B).
 
-    Cuts are at the scores of positive rows: no area and no best precision depends on others.
+    It computes `ranking.roc_auc`, `ranking.pr_auc`, and for each of `recalls`, from 0 to 1, the
+    highest precision of any cut with at least that recall. The cut is chosen on these very rows, so
+    it compares rankings and is no estimate for new rows. Values that are not defined are NaN.
+
+    Gold is bool (N,), scores are float (N,). Rows are sorted once. Cuts are at the scores of
+    positive rows: no area and no best precision depends on others.
     """
+    positive = np.asarray(is_positive, dtype=bool)
+    falling_all = -np.asarray(scores, dtype=np.float64)
+    hit_rows, miss_rows = (
+        rows[np.argsort(falling_all[rows], kind="stable")]
+        for rows in (np.flatnonzero(positive), np.flatnonzero(~positive))
+    )
+    falling, against = falling_all[hit_rows], falling_all[miss_rows]
+    last_of_group = np.append(falling[1:] != falling[:-1], True)[: len(falling)]
+    last = np.flatnonzero(last_of_group)
+    num_above = np.searchsorted(against, falling[last], side="left")
+    num_upto = np.searchsorted(against, falling[last], side="right")
 
-    def __init__(self, is_positive: np.ndarray, scores: np.ndarray) -> None:
-        """Sort rows; gold as bool (N,), scores as float (N,)."""
-        positive = np.asarray(is_positive, dtype=bool)
-        values = np.asarray(scores, dtype=np.float64)
-        self._hits = np.flatnonzero(positive)
-        self._hits = self._hits[np.argsort(-values[self._hits], kind="stable")]
-        self._misses = np.flatnonzero(~positive)
-        self._misses = self._misses[np.argsort(-values[self._misses], kind="stable")]
-        falling, against = -values[self._hits], -values[self._misses]
-        last_of_group = np.append(falling[1:] != falling[:-1], True)[: len(falling)]
-        self._last = np.flatnonzero(last_of_group)
-        self._above = np.searchsorted(against, falling[self._last], side="left")
-        self._upto = np.searchsorted(against, falling[self._last], side="right")
-
-    def areas(self, weights: np.ndarray, recalls: Sequence[float] = ()) -> np.ndarray:
-        """Compute `ranking.roc_auc`, `ranking.pr_auc` and precisions, float64 (2 + recalls, B).
-
-        A precision is the highest of any cut with at least a recall. The cut is chosen on these
-        very rows, so it compares rankings and is no estimate for new rows. Values that are not
-        defined are NaN.
-
-        Args:
-            weights: int (N, B).
-            recalls: From 0 to 1.
-        """
-        hits = np.cumsum(weights[self._hits], axis=0, dtype=np.int64)
-        misses = np.zeros((len(self._misses) + 1, weights.shape[1]), dtype=np.int64)
-        np.cumsum(weights[self._misses], axis=0, out=misses[1:])
+    def of(weights: np.ndarray) -> np.ndarray:
+        hits = np.cumsum(weights[hit_rows], axis=0, dtype=np.int64)
+        misses = np.zeros((len(miss_rows) + 1, weights.shape[1]), dtype=np.int64)
+        np.cumsum(weights[miss_rows], axis=0, out=misses[1:])
         num_positives, num_negatives = hits[-1] if len(hits) else misses[0], misses[-1]
         # (K, B): positives at or above each cut, those exactly at it, negatives above and up to it.
-        hits = hits[self._last]
+        hits = hits[last]
         new_hits = np.diff(hits, axis=0, prepend=0)
-        above, upto = misses[self._above], misses[self._upto]
+        above, upto = misses[num_above], misses[num_upto]
         precision = _divided(hits, hits + upto, empty=0.0)
         # Integers until the last division.
         twice_area = (new_hits * (2 * num_negatives - above - upto)).sum(0)
@@ -213,6 +207,8 @@ class RankedRows:
                 found[row] = best[np.minimum(first, len(best) - 1), np.arange(best.shape[1])]
         found[2:, num_positives == 0] = np.nan
         return found
+
+    return of
 
 
 def confusion_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Weighting:
@@ -269,13 +265,14 @@ def binary_form(
         called: Decisions, bool (N,).
         recalls: By name, to give the best precision at.
     """
-    ranked, confusion_of = RankedRows(is_positive, scores), confusion_form(is_positive, called, 2)
+    at = recalls or {}
+    areas_of = areas_form(is_positive, scores, tuple(at.values()))
+    confusion_of = confusion_form(is_positive, called, 2)
     names = ("f1", "precision", "recall", "accuracy", "mcc")
-    at = dict(recalls or {})
 
     def of(weights: np.ndarray) -> np.ndarray:
         rates = rates_of(confusion_of(weights))
-        areas = ranked.areas(weights, list(at.values()))
+        areas = areas_of(weights)
         return np.vstack([areas[:2], *(rates[name] for name in names), areas[2:]])
 
     return Form(("roc_auc", "pr_auc", *names, *at), of)

@@ -62,23 +62,16 @@ def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     `tags` may be in BIO, IOB1, IOBES or BILOU, or malformed. The type of a tag without one, such as
     "B", is "_". A tag without prefix, such as "NOUN", is an entity of one word.
     """
-    before, kind = "O", ""  # prefix and type of the previous tag
-    start = 0
+    before, kind, start = "O", "", 0  # prefix and type of the previous tag
     found: list[tuple[str, int, int]] = []
-    for index, tag in enumerate(tags):
-        if tag == "O":
-            if before != "O":
-                found.append((kind, start, index))
-                before = "O"
-            continue
-        prefix, own = split(tag)
+    # The last tag ends what the one before it left open.
+    for index, tag in enumerate([*tags, "O"]):
+        prefix, own = ("O", "") if tag == "O" else split(tag)
         if own != kind or prefix not in _CONTINUES or before not in _LEFT_OPEN:
             if before != "O":
                 found.append((kind, start, index))
             start, kind = index, own
         before = prefix
-    if before != "O":
-        found.append((kind, start, len(tags)))
     return found
 
 

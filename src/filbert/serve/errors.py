@@ -35,14 +35,8 @@ _HTTP_MESSAGES = {
 }
 
 
-class Refusal(Exception):
-    """A request that gets an error response."""
-
-    def __init__(
-        self, status: int, message: str, *, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, dict(headers or {})
+class Refusal(HTTPException):
+    """A request that gets an error response, raised by filbert itself: its message is shown."""
 
 
 def overloaded(seconds: float) -> Refusal:
@@ -63,15 +57,15 @@ def late() -> Refusal:
 
 def response_to(refusal: Refusal, path: str) -> JSONResponse:
     """Return the error response: OpenAI's shape below /v1, else text-embeddings-inference's."""
-    status, content = refusal.status, dict[str, Any]()
+    status, message = refusal.status_code, refusal.detail
     if path == "/v1" or path.startswith("/v1/"):
         default = "server_error" if status >= 500 else "invalid_request_error"
         kind, code = _OPENAI.get(status, (default, None))
-        error = {"message": refusal.message, "type": kind, "param": None, "code": code}
-        content = {"error": error}
+        error = {"message": message, "type": kind, "param": None, "code": code}
+        content: dict[str, Any] = {"error": error}
     else:
         kind = ERROR_TYPES.get(status, "Internal")
-        content = {"error": refusal.message, "error_type": kind}
+        content = {"error": message, "error_type": kind}
     return JSONResponse(content, status, headers=refusal.headers)
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,39 +31,41 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 # nginx's status for a client that disconnected before its answer.
 CLIENT_DISCONNECTED = 499
 
-_SECONDS = (
+_SECONDS = {"buckets": (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
-)  # fmt: skip
-_TOKENS = tuple(float(2**power) for power in range(3, 18))
-_ROWS = tuple(float(2**power) for power in range(11))
-_RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
+)}  # fmt: skip
+_TOKENS = {"buckets": tuple(float(2**power) for power in range(3, 18))}
+_ROWS = {"buckets": tuple(float(2**power) for power in range(11))}
+_RATIOS = {"buckets": tuple(tenth / 10 for tenth in range(1, 11))}
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
-# By name without "filbert_": description, labels, and the buckets of histograms.
-_COUNTERS = {
-    "requests": ("Finished requests; 499: disconnected.", ("method", "route", "status")),
-    "tokens": ("Tokens read by the model.", ("model",)),
-    "dropped_rows": ("Queued sequences of cancelled requests.", ("model",)),
-}
-_GAUGES = {
-    "requests_in_flight": ("Requests being answered.", ()),
-    "queue_rows": ("Sequences waiting in the queue.", ("model",)),
-    "queue_tokens": ("Tokens waiting in the queue.", ("model",)),
-    "memory_bytes": ("Resident memory of the server's processes.", ()),
-    "gpu_memory_bytes": ("GPU memory reserved for the models.", ()),
-    "workers": ("Processes that answer requests.", ()),
-}
-_HISTOGRAMS = {
-    "request_duration_seconds": ("From request to answer.", ("method", "route"), _SECONDS),
-    "tokenization_seconds": ("Tokenisation of one request.", ("model",), _SECONDS),
-    "request_tokens": ("Tokens of one request.", ("model",), _TOKENS),
-    "queue_seconds": ("Waiting time of one request in the queue.", ("model",), _SECONDS),
-    "inference_seconds": ("Forward pass of one batch.", ("model",), _SECONDS),
-    "batch_rows": ("Sequences in a batch.", ("model",), _ROWS),
-    "batch_tokens": ("Tokens in a batch.", ("model",), _TOKENS),
-    "batch_fill_ratio": ("Tokens in a batch / max_batch_tokens.", ("model",), _RATIOS),
-}
+# The gauges of all processes are added up.
+_SUM: dict[str, Any] = {"multiprocess_mode": "livesum"}
+# By name without "filbert_": kind, description, labels, and options of the kind.
+_METRICS: dict[str, tuple[Any, str, tuple[str, ...], dict[str, Any]]] = {
+    "requests": (
+        Counter, "Finished requests; 499: disconnected.", ("method", "route", "status"), {}
+    ),
+    "tokens": (Counter, "Tokens read by the model.", ("model",), {}),
+    "dropped_rows": (Counter, "Queued sequences of cancelled requests.", ("model",), {}),
+    "requests_in_flight": (Gauge, "Requests being answered.", (), _SUM),
+    "queue_rows": (Gauge, "Sequences waiting in the queue.", ("model",), _SUM),
+    "queue_tokens": (Gauge, "Tokens waiting in the queue.", ("model",), _SUM),
+    "memory_bytes": (Gauge, "Resident memory of the server's processes.", (), _SUM),
+    "gpu_memory_bytes": (Gauge, "GPU memory reserved for the models.", (), _SUM),
+    "workers": (Gauge, "Processes that answer requests.", (), _SUM),
+    "request_duration_seconds": (
+        Histogram, "From request to answer.", ("method", "route"), _SECONDS
+    ),
+    "tokenization_seconds": (Histogram, "Tokenisation of one request.", ("model",), _SECONDS),
+    "request_tokens": (Histogram, "Tokens of one request.", ("model",), _TOKENS),
+    "queue_seconds": (Histogram, "Waiting time of one request in the queue.", ("model",), _SECONDS),
+    "inference_seconds": (Histogram, "Forward pass of one batch.", ("model",), _SECONDS),
+    "batch_rows": (Histogram, "Sequences in a batch.", ("model",), _ROWS),
+    "batch_tokens": (Histogram, "Tokens in a batch.", ("model",), _TOKENS),
+    "batch_fill_ratio": (Histogram, "Tokens in a batch / max_batch_tokens.", ("model",), _RATIOS),
+}  # fmt: skip
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -78,22 +81,12 @@ class Metrics:
         self._waiting: Mapping[str, Callable[[], tuple[int, int]]] = {}
         self._gpu_bytes: Callable[[], int] | None = None
         self._registry = registry = CollectorRegistry()
-        self._counters = {
-            name: Counter(f"filbert_{name}", text, labels, registry=registry)
-            for name, (text, labels) in _COUNTERS.items()
+        self._all = {
+            name: kind(f"filbert_{name}", text, labels, registry=registry, **options)
+            for name, (kind, text, labels, options) in _METRICS.items()
         }
-        self._gauges = {
-            name: Gauge(
-                f"filbert_{name}", text, labels, registry=registry, multiprocess_mode="livesum"
-            )
-            for name, (text, labels) in _GAUGES.items()
-        }
-        self._histograms = {
-            name: Histogram(f"filbert_{name}", text, labels, registry=registry, buckets=buckets)
-            for name, (text, labels, buckets) in _HISTOGRAMS.items()
-        }
-        self.in_flight = self._gauges["requests_in_flight"]
-        self._gauges["workers"].set(1)
+        self.in_flight = self._all["requests_in_flight"]
+        self._all["workers"].set(1)
 
     def watch(
         self,
@@ -106,27 +99,27 @@ class Metrics:
     def request_finished(self, method: str, route: str, *, status: int, seconds: float) -> None:
         """Count a finished request. `route` is the declared path, not the one that was sent."""
         method = method if method in _METHODS else "other"
-        self._counters["requests"].labels(method, route, str(status)).inc()
-        self._histograms["request_duration_seconds"].labels(method, route).observe(seconds)
+        self._all["requests"].labels(method, route, str(status)).inc()
+        self._all["request_duration_seconds"].labels(method, route).observe(seconds)
 
     def answered(self, model: str, *, tokenization: float, queue: float, tokens: int) -> None:
         """Count a request that a model answered: seconds of two stages, and its tokens."""
-        self._histograms["tokenization_seconds"].labels(model).observe(tokenization)
-        self._histograms["queue_seconds"].labels(model).observe(queue)
-        self._histograms["request_tokens"].labels(model).observe(tokens)
+        self._all["tokenization_seconds"].labels(model).observe(tokenization)
+        self._all["queue_seconds"].labels(model).observe(queue)
+        self._all["request_tokens"].labels(model).observe(tokens)
 
     def batch(self, model: str, *, rows: int, tokens: int, capacity: int, seconds: float) -> None:
         """Count a forward pass; `capacity` is the most tokens of a batch."""
-        self._histograms["batch_rows"].labels(model).observe(rows)
-        self._histograms["batch_tokens"].labels(model).observe(tokens)
-        self._histograms["batch_fill_ratio"].labels(model).observe(tokens / capacity)
-        self._histograms["inference_seconds"].labels(model).observe(seconds)
-        self._counters["tokens"].labels(model).inc(tokens)
+        self._all["batch_rows"].labels(model).observe(rows)
+        self._all["batch_tokens"].labels(model).observe(tokens)
+        self._all["batch_fill_ratio"].labels(model).observe(tokens / capacity)
+        self._all["inference_seconds"].labels(model).observe(seconds)
+        self._all["tokens"].labels(model).inc(tokens)
         self._set_gauges()
 
     def dropped(self, model: str, rows: int) -> None:
         """Count queued sequences that were dropped because their request was cancelled."""
-        self._counters["dropped_rows"].labels(model).inc(rows)
+        self._all["dropped_rows"].labels(model).inc(rows)
         self._set_gauges()
 
     def exposition(self) -> bytes:
@@ -148,10 +141,10 @@ class Metrics:
         """Update the gauges after every batch, because another process may be asked for them."""
         for model, waiting in self._waiting.items():
             rows, tokens = waiting()
-            self._gauges["queue_rows"].labels(model).set(rows)
-            self._gauges["queue_tokens"].labels(model).set(tokens)
+            self._all["queue_rows"].labels(model).set(rows)
+            self._all["queue_tokens"].labels(model).set(tokens)
         with suppress(OSError):
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-            self._gauges["memory_bytes"].set(pages * os.sysconf("SC_PAGE_SIZE"))
+            self._all["memory_bytes"].set(pages * os.sysconf("SC_PAGE_SIZE"))
         if self._gpu_bytes is not None:
-            self._gauges["gpu_memory_bytes"].set(self._gpu_bytes())
+            self._all["gpu_memory_bytes"].set(self._gpu_bytes())

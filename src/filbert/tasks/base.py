@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -202,10 +203,6 @@ class RowFormat(ABC):
         task.gold(row)
         return []
 
-    def known_labels(self, spec: TaskSpec) -> list[str]:
-        """Return the names that `labels` may return."""
-        return list(spec.labels or ())
-
     def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
         """Return the gold answer of a row for JSON."""
         return gold
@@ -360,6 +357,13 @@ class Task(Objective, Protocol):
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the metrics; those in `spec.metric_names` are floats, or None if undefined."""
         ...
+
+
+def gain(metric: str, value: float | None) -> float:
+    """Return the value of a metric so that higher is better; minus infinity if it is undefined."""
+    if value is None:
+        return -math.inf
+    return float(-value if metric in FALLING else value)
 
 
 def uncalibrated(

@@ -312,7 +312,6 @@ class Classification:
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
         """Return labels by the stored thresholds, with all probabilities."""
-        assert self.labels is not None
         logits = row_outputs(outputs, examples).numpy()
         table = calibration.probabilities(logits, self.temperature, multilabel=self.multilabel)
         lengths = lengths_of(examples)

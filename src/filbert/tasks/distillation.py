@@ -4,8 +4,6 @@
 `Objective`; what compares the two models is computed in `losses.student.Student`.
 
 R rows in the batch, S sequences, T tokens, K words, C labels, H width of a vector.
-L layers of the student, M of the teacher; layer losses number them from 1, with 0 for the
-embeddings, and options from 0.
 """
 
 from __future__ import annotations
@@ -17,18 +15,16 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, rows_of
-from filbert.errors import ConfigError
 from filbert.losses.cross_entropy import cross_entropy
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
 from filbert.losses.student import LayerLoss, StudentOutput
-from filbert.model.config import EncoderConfig
 from filbert.model.pooling import mean_of_groups, table_of_groups
 from filbert.tasks.base import LossSpec, Targets, Task
 from filbert.tasks.pretraining import masked_words
 from filbert.tasks.rows import packed_rows
 
-# Wang et al. 2021, section 4.1: the number of relation heads by the least width of the teacher.
-_RELATION_HEADS = ((1024, 64), (0, 48))
+# In place of -inf, of which a difference is no number; no logit comes near.
+_NEVER = -1e9
 
 
 @dataclass(frozen=True)
@@ -78,10 +74,6 @@ class LayerDistillation:
         if self.masked_weight:
             sums.append(cross_entropy(output.student, targets.values))
         return torch.stack([w * kind for w, kind in zip(self.weights, sums, strict=True)])
-
-
-# In place of -inf, of which a difference is no number; no logit comes near.
-_NEVER = -1e9
 
 
 @dataclass(frozen=True)
@@ -166,110 +158,3 @@ class SoftLabels:
         sides = zip(student.view(len(student), -1).T, teacher.view(len(teacher), -1).T, strict=True)
         losses = [soft_targets(table(mine), table(theirs), heat) for mine, theirs in sides]
         return sum(losses[1:], losses[0]) / len(losses)
-
-
-# Layers of the teacher for the layers of the student
-
-
-def spread(num_kept: int, num_layers: int) -> tuple[int, ...]:
-    """Return layers to start a smaller model from, from 0: first, last and evenly between.
-
-    Six of twelve are 0, 2, 4, 7, 9, 11, as in Sanh et al. 2019.
-    """
-    if num_kept == 1:
-        return (0,)
-    return tuple(round(i * (num_layers - 1) / (num_kept - 1)) for i in range(num_kept))
-
-
-def even_map(num_student: int, num_teacher: int) -> tuple[int, ...]:
-    """Return the teacher layer of each student layer, from 1: every M / L-th up to the last.
-
-    Source: Jiao et al. 2020, section 4.1.
-    """
-    return tuple(max(1, round(i * num_teacher / num_student)) for i in range(1, num_student + 1))
-
-
-def layer_pairs(
-    layer_map: Sequence[int] | None, student: EncoderConfig, teacher: EncoderConfig
-) -> tuple[tuple[int, int], ...]:
-    """Return pairs of a student's and a teacher's layer, from 1.
-
-    `layer_map` has the teacher layer of each student layer, from 0; `even_map` is taken if None.
-    """
-    layers, there = student.num_hidden_layers, teacher.num_hidden_layers
-    if layer_map is None:
-        return tuple(enumerate(even_map(layers, there), 1))
-    if len(layer_map) != layers:
-        raise ConfigError(
-            f"layer_map names {len(layer_map)} of the teacher's layers; the student has {layers} "
-            "and needs one for each."
-        )
-    if wrong := [number for number in layer_map if not 0 <= number < there]:
-        raise ConfigError(f"layer_map names layer {wrong[0]}; the teacher has 0 to {there - 1}.")
-    return tuple(enumerate((number + 1 for number in layer_map), 1))
-
-
-# The layer losses of each method
-
-
-def word_losses(
-    student: EncoderConfig, teacher: EncoderConfig, cosine_weight: float, soft: LayerLoss
-) -> tuple[LayerLoss, ...]:
-    """Compare the last hidden states by their cosine, and the words; weight 0 leaves a loss out.
-
-    Source: Sanh et al. 2019, section 3.
-    """
-    last = (student.num_hidden_layers, teacher.num_hidden_layers)
-    losses = (LayerLoss("cosine", (last,), cosine_weight), soft)
-    return tuple(loss for loss in losses if loss.weight)
-
-
-def tinybert_losses(
-    student: EncoderConfig, teacher: EncoderConfig, layer_map: Sequence[int] | None = None
-) -> tuple[LayerLoss, ...]:
-    """Compare embeddings, hidden states and attention. Source: Jiao et al. 2020, section 3.1."""
-    pairs = layer_pairs(layer_map, student, teacher)
-    return (
-        LayerLoss("embeddings", ((0, 0),)),
-        LayerLoss("hidden", pairs),
-        LayerLoss("scores", pairs),
-    )
-
-
-def minilm_losses(
-    student: EncoderConfig,
-    teacher: EncoderConfig,
-    teacher_layer: int | None = None,
-    relation_heads: int | None = None,
-) -> tuple[LayerLoss, ...]:
-    """Compare relations of queries, keys and values of the student's last layer.
-
-    Source: Wang et al. 2021, section 3.
-
-    Args:
-        teacher_layer: From 0; the last if None. The paper uses the last layer of base models and
-            layer 20 of BERT-large's 24.
-        relation_heads: If None, 48, or 64 for a teacher of width 1,024 and above; the number of
-            the teacher's heads if that does not divide both widths.
-    """
-    theirs = teacher.num_hidden_layers if teacher_layer is None else teacher_layer + 1
-    usual = next(heads for width, heads in _RELATION_HEADS if teacher.hidden_size >= width)
-    divides = not student.hidden_size % usual and not teacher.hidden_size % usual
-    heads = relation_heads or (usual if divides else teacher.attention.heads)
-    return (LayerLoss("relations", ((student.num_hidden_layers, theirs),), heads=heads),)
-
-
-def patient_losses(
-    student: EncoderConfig,
-    teacher: EncoderConfig,
-    layer_map: Sequence[int] | None = None,
-    weight: float = 1.0,
-) -> tuple[LayerLoss, ...]:
-    """Compare the first token's states in all layers but the student's last.
-
-    The weight is that of the mean over layers, as in the code of the paper.
-
-    Source: Sun et al. 2019, section 3.2 ("skip").
-    """
-    pairs = layer_pairs(layer_map, student, teacher)[:-1]
-    return (LayerLoss("patient", pairs, weight / len(pairs)),) if pairs and weight else ()

@@ -99,10 +99,6 @@ class Sentences(RowFormat):
         """Return the type of each entity in the sentence."""
         return [kind for kind, _, _ in entities_of(task.gold(row).tags)]
 
-    def known_labels(self, spec: TaskSpec) -> list[str]:
-        """Return the entity types."""
-        return entity_types(spec)
-
     def gold_json(self, spec: TaskSpec, gold: GoldTags) -> Any:
         """Return the tags."""
         return gold.tags

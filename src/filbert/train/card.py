@@ -15,8 +15,12 @@ from huggingface_hub.repocard_data import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader
 
 from filbert.errors import printable
-from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
+from filbert.train.distill_options import DistillOptions
+from filbert.train.options import FREE, PATHS, FinetuneOptions, names_of, options_in
+from filbert.train.pretrain_options import PretrainOptions
 
+# The options of each verb, which have the defaults.
+_OPTIONS = {"finetune": FinetuneOptions, "pretrain": PretrainOptions, "distill": DistillOptions}
 # Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
     "classification": "text-classification",
@@ -26,9 +30,6 @@ _PIPELINES = {
     "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
-# Options that do not affect training.
-_OMITTED = (*PATHS, "task", "overwrite", "resume", "hide_texts", "tensorboard", "save_every",
-           "license", "language")  # fmt: skip
 _COUNTS = ("rows", "documents", "sentences", "sequences", "tokens", "truncated")
 _MOST_LABELS = 20
 # File names that the Hub accepts as names of data sets.
@@ -37,11 +38,8 @@ _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHORT = 12
 
 
-def card(recorded: Mapping[str, Any], kind_of_options: type = FinetuneOptions) -> str:
-    """Return the README.md of a model, from the content of its filbert.json.
-
-    `kind_of_options` has the defaults of the recorded options.
-    """
+def card(recorded: Mapping[str, Any]) -> str:
+    """Return the README.md of a model, from the content of its filbert.json."""
     # An option or count that was not recorded is empty.
     environment = Environment(loader=PackageLoader("filbert.train"), trim_blocks=True)
     environment.filters |= {"code": code, "printable": printable}
@@ -55,21 +53,18 @@ def card(recorded: Mapping[str, Any], kind_of_options: type = FinetuneOptions) -
         pipeline = "fill-mask" if fills else None
     base = recorded.get("base_model") or {}
     return environment.get_template("card.md").render(
+        recorded,
         front=_metadata(recorded, title, pipeline).to_yaml(),
         kind=kind,
         title=title,
         pipeline=pipeline,
         data_rows=_data_rows(recorded["data"]),
         metric_rows=_metric_rows(recorded["metrics"]),
-        changed=_changed(recorded["options"], kind_of_options),
+        changed=_changed(options, _OPTIONS[recorded["command"]]),
         fitted=_fitted(task or {}),
         seeds=_seeds(recorded.get("seeds") or {}),
         has_license=bool(options.get("license") or base.get("license")),
         most=_MOST_LABELS,
-        **{name: recorded.get(name) for name in ("task", "teacher", "max_length", "best")},
-        **{name: recorded[name] for name in ("options", "data", "model", "filbert", "metrics")},
-        **{name: recorded[name] for name in ("device", "steps", "seconds", "precision", "name")},
-        tokens=recorded.get("tokens", 0),
         commit=(recorded.get("commit") or "")[:_SHORT],
         versions=", ".join(f"{name} {one}" for name, one in recorded["versions"].items()),
     )
@@ -158,7 +153,7 @@ def _changed(options: Mapping[str, Any], kind: type) -> list[str]:
     return [
         code(f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
         for name, value in options.items()
-        if name not in _OMITTED and value != defaults.get(name)
+        if name not in (*PATHS, *FREE, "task") and value != defaults.get(name)
     ]
 
 

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.labels import listed
-from filbert.data.loader import Loader
-from filbert.data.records import Row
+from filbert.data.splitting import SPLITS
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.predictor import Predictor
 from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
-from filbert.tasks.distillation import (
-    LayerDistillation,
-    SoftLabels,
-    patient_losses,
-    tinybert_losses,
-)
-from filbert.tasks.rows import read_task_rows, row_labels
+from filbert.tasks.base import Task, task_from_dict, task_to_dict
+from filbert.tasks.distillation import LayerDistillation, SoftLabels
+from filbert.tasks.rows import read_task_rows
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, is_encoder_frozen, load_for_task
 from filbert.train.distill_options import DistillOptions, LossOptions
@@ -37,7 +31,6 @@ from filbert.train.distributed import Parallel
 from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training
 from filbert.train.options import BaseModelOptions, TrainOptions, chosen_value
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
@@ -49,50 +42,49 @@ from filbert.train.state import digest_of
 _FITTED = ("thresholds", "temperature", "null_threshold")
 
 
-class _Pair(NamedTuple):
-    """Teacher, student and rows of a run, read and checked.
-
-    Attributes:
-        prepared: The run as the functions of `finetune` read it; its model is the student.
-        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
-    """
-
-    options: DistillOptions
-    parallel: Parallel
-    teacher: Predictor
-    prepared: Prepared
-    layer_losses: tuple[LayerLoss, ...]
-    loader: Loader
-
-
 def distill(options: DistillOptions) -> dict[str, Any]:
     """Train a student, select the best step, calibrate, compare with the teacher and save.
 
-    Returns and raises as `finetune`.
+    TinyBERT has two stages: first the layers (Jiao et al. 2020, section 4.1), with a log and states
+    of their own, then the answers. Returns and raises as `finetune`.
     """
     clock, run, loss = time.perf_counter(), options.run, options.loss
     with start_processes(run.device) as parallel:
         if parallel.is_first:
             check_out(run)
-        pair = _prepare(options, parallel)
-        prepared, has_stages = pair.prepared, loss.method == "tinybert"
-        share = 1.0 - loss.hidden_share if has_stages else 1.0
-        schedule = Schedule([Phase(pair.loader)], _part_of(options.train, share))
+        teacher, prepared, losses = _prepare(options, parallel)
         finished = already_finished(run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished
+        loader, has_stages = new_loader(prepared, is_lora=False), loss.method == "tinybert"
+        share = 1.0 - loss.hidden_share if has_stages else 1.0
+        schedule = Schedule([Phase(loader)], _part_of(options.train, share))
         facts = opening(prepared, schedule, parallel, clock=clock)
+        student = partial(_student, prepared.model, _model_of(teacher))
         with folder_of_all(run, facts, parallel) as folder:
-            first = _learn_layers(pair, folder / "stage-1") if has_stages else None
-            layer_losses = () if has_stages else pair.layer_losses
+            first = None
+            if has_stages:
+                say("stage 1: the layers of the teacher")
+                first = learn(
+                    dataclasses.replace(prepared, splits={"train": prepared.splits["train"]}),
+                    LayerDistillation(losses),
+                    schedule=Schedule([Phase(loader)], _first_stage(options)),
+                    parallel=parallel,
+                    folder=folder / "stage-1",
+                    trained=student(losses, answers=False, compares=False),
+                )
+                say("stage 2: its answers")
+                prepared.model.requires_grad_(True)
+                freeze(prepared.model, options.train.freeze)
+            layers = () if has_stages else losses
             alpha = 0.0 if prepared.task.spec.whole_batch else loss.hard_share
             outcome = learn(
                 prepared,
-                SoftLabels(prepared.task, loss.soft_temperature, alpha, layer_losses),
+                SoftLabels(prepared.task, loss.soft_temperature, alpha, layers),
                 schedule=schedule,
                 parallel=parallel,
                 folder=folder,
-                trained=_student(pair, layer_losses, answers=True, compares=alpha < 1),
+                trained=student(layers, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
                 if first is not None:
@@ -100,8 +92,8 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                     sums = {n: getattr(outcome, n) + getattr(first, n) for n in costs}
                     outcome = dataclasses.replace(outcome, **sums)
                 fitted, results = measure(prepared, outcome, folder)
-                results |= _comparison(pair)
-                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                results |= _comparison(prepared, teacher, losses, options)
+                facts |= ended(outcome, clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
     return facts
 
@@ -109,23 +101,33 @@ def distill(options: DistillOptions) -> dict[str, Any]:
 # Before the first step
 
 
-def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
-    """Read and check everything."""
+def _prepare(
+    options: DistillOptions, parallel: Parallel
+) -> tuple[Predictor, Prepared, tuple[LayerLoss, ...]]:
+    """Read and check everything; return teacher, run of the student, and losses of layers."""
     device, chosen = parallel.device, options.model
     precision = settle_precision(options.run, parallel)
     teacher = Predictor.load(chosen.teacher, precision=precision.name, device=str(device))
     task = _task_of(options, teacher)
     torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = _load_student(options, task, teacher)
-    layer_losses = _layer_losses(options.loss, task, checkpoint.config, teacher.model.config)
+    widths = (checkpoint.config.hidden_size, teacher.model.config.hidden_size)
+    if task.spec.head_kind is None and widths[0] != widths[1]:
+        raise ConfigError(
+            f"The student's vectors have {widths[0]} numbers and the teacher's {widths[1]}. Use a "
+            "student as wide as the teacher."
+        )
+    losses = layer_losses(options.loss, checkpoint.config, teacher.model.config)
     model = build(checkpoint, task)
     freeze(model, options.train.freeze)
-    if layer_losses and is_encoder_frozen(model):
+    if losses and is_encoder_frozen(model):
         raise ConfigError(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
             f"teacher, as method {options.loss.method} does."
         )
-    rows = _read_rows(options, task)
+    paths = {name: getattr(options.data, name) for name in SPLITS}
+    columns = options.data.columns
+    rows = {n: list(read_task_rows(task, path, columns)) for n, path in paths.items() if path}
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     assert teacher.checkpoint is not None
@@ -144,9 +146,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
         fingerprint=fingerprint(options, model, digests),
         took=took,
     )
-    return _Pair(
-        options, parallel, teacher, prepared, layer_losses, new_loader(prepared, is_lora=False)
-    )
+    return teacher, prepared, losses
 
 
 def _load_student(
@@ -211,67 +211,24 @@ def _task_of(options: DistillOptions, teacher: Predictor) -> Task:
     return task_from_dict(type(teacher.task), described)
 
 
-def _layer_losses(
-    loss: LossOptions, task: Task, student: EncoderConfig, teacher: EncoderConfig
-) -> tuple[LayerLoss, ...]:
-    """Return the comparisons of hidden layers of the two models."""
-    if task.spec.head_kind is None and student.hidden_size != teacher.hidden_size:
-        raise ConfigError(
-            f"The student's vectors have {student.hidden_size} numbers and the teacher's "
-            f"{teacher.hidden_size}. Use a student as wide as the teacher."
-        )
-    if loss.method == "soft":
-        return ()
-    if loss.method == "tinybert":
-        losses = tinybert_losses(student, teacher, loss.mapped_layers)
-    else:
-        losses = patient_losses(student, teacher, loss.mapped_layers, loss.beta)
-        if not losses:
-            raise ConfigError(
-                "method pkd compares all layers but the student's last, by a weight beta above "
-                "zero; here there is nothing to compare. Use method soft."
-            )
-    check_layer_losses(losses, student, teacher)
-    return losses
-
-
-def _read_rows(options: DistillOptions, task: Task) -> dict[str, list[Row]]:
-    """Read train, dev and test, and check that the teacher has every label."""
-    data, form = options.data, task.spec.row_format
-    known = set(form.known_labels(task.spec))
-    rows: dict[str, list[Row]] = {}
-    for name in ("train", "dev", "test"):
-        path = getattr(data, name)
-        if not path:
-            continue
-        rows[name] = list(read_task_rows(task, path, data.columns))
-        if task.spec.labels is None:
-            continue
-        blank = changed(task, labels=None, positive=None)
-        labels = {label for row in rows[name] for label in row_labels(blank, row)}
-        if unknown := sorted(labels - known):
-            raise ConfigError(
-                f"{path} holds the labels {listed(unknown)}, which the teacher "
-                f"{options.model.teacher} does not have; it has {listed(sorted(known))}. Use a "
-                "teacher for these labels, or leave such rows out."
-            )
-    return rows
-
-
 # Training
 
 
 def _student(
-    pair: _Pair, layer_losses: tuple[LayerLoss, ...], *, answers: bool, compares: bool
+    model: Model,
+    teacher: Model,
+    losses: tuple[LayerLoss, ...],
+    *,
+    answers: bool,
+    compares: bool,
 ) -> Student:
     """Combine student and teacher in the module that is trained.
 
     `answers`: the student's head is trained. `compares`: the head of the teacher is run too.
     """
-    device = pair.parallel.device
-    teacher = _model_of(pair.teacher).to(device)
-    student = Student(pair.prepared.model, teacher, layer_losses, compares_outputs=compares)
-    freeze_unreached(student.to(device), answers=answers)
+    device = model.device
+    student = Student(model, teacher.to(device), losses, compares_outputs=compares).to(device)
+    freeze_unreached(student, answers=answers)
     return student
 
 
@@ -280,38 +237,18 @@ def _model_of(teacher: Predictor) -> Model:
     return teacher.model
 
 
-def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
-    """Train the first stage of TinyBERT: embeddings, attention and hidden states, no outputs.
-
-    The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
-    """
-    loss = pair.options.loss
-    options = dataclasses.replace(
-        pair.options.train,
-        lr=loss.hidden_lr or pair.options.train.lr,
-        schedule=loss.hidden_schedule or pair.options.train.schedule,
-        warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
+def _first_stage(options: DistillOptions) -> TrainOptions:
+    """Return the options of TinyBERT's first stage, which has no dev metrics."""
+    train, loss = options.train, options.loss
+    first = dataclasses.replace(
+        train,
+        lr=loss.hidden_lr or train.lr,
+        schedule=loss.hidden_schedule or train.schedule,
+        warmup=0.0 if loss.hidden_schedule == "constant" else train.warmup,
         metric=None,
         patience=0,
     )
-    student = _student(pair, pair.layer_losses, answers=False, compares=False)
-    if pair.parallel.is_first:
-        folder.mkdir(exist_ok=True)
-    say("stage 1: the layers of the teacher")
-    outcome = Training(
-        model=student,
-        task=LayerDistillation(pair.layer_losses),
-        schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
-        run=pair.options.run,
-        precision=pair.prepared.precision,
-        parallel=pair.parallel,
-        folder=folder,
-        fingerprint=pair.prepared.fingerprint,
-    ).train()
-    say("stage 2: its answers")
-    pair.prepared.model.requires_grad_(True)
-    freeze(pair.prepared.model, pair.options.train.freeze)
-    return outcome
+    return _part_of(first, loss.hidden_share)
 
 
 def _part_of(options: TrainOptions, share: float) -> TrainOptions:
@@ -327,33 +264,121 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
     )
 
 
+# Layers of the teacher for the layers of the student
+
+
+def spread(num_kept: int, num_layers: int) -> tuple[int, ...]:
+    """Return layers to start a smaller model from, from 0: first, last and evenly between.
+
+    Six of twelve are 0, 2, 4, 7, 9, 11, as in Sanh et al. 2019.
+    """
+    if num_kept == 1:
+        return (0,)
+    return tuple(round(i * (num_layers - 1) / (num_kept - 1)) for i in range(num_kept))
+
+
+def even_map(num_student: int, num_teacher: int) -> tuple[int, ...]:
+    """Return the teacher layer of each student layer, from 1: evenly, up to the last.
+
+    Source: Jiao et al. 2020, section 4.1.
+    """
+    return tuple(max(1, round(i * num_teacher / num_student)) for i in range(1, num_student + 1))
+
+
+def layer_losses(
+    loss: LossOptions, student: EncoderConfig, teacher: EncoderConfig
+) -> tuple[LayerLoss, ...]:
+    """Return what a method compares inside the two models; losses of weight 0 are left out.
+
+    Raises:
+        ConfigError: There is nothing to compare, or the models cannot be compared.
+
+    Sources: Sun et al. 2019, section 3.2, "skip" (pkd); Jiao et al. 2020, section 3.1 (tinybert);
+    Sanh et al. 2019, section 3 (distilbert); Wang et al. 2021, section 3 (minilm).
+    """
+    last = (student.num_hidden_layers, teacher.num_hidden_layers)
+    losses: list[LayerLoss] = []
+    if loss.method == "tinybert":
+        pairs = _layer_pairs(loss, *last)
+        losses = [LayerLoss("embeddings", ((0, 0),))]
+        losses += [LayerLoss("hidden", pairs), LayerLoss("scores", pairs)]
+    elif loss.method == "pkd":
+        pairs = _layer_pairs(loss, *last)[:-1]
+        if not pairs or not loss.beta:
+            raise ConfigError(
+                "method pkd compares all layers but the student's last, by a weight beta above "
+                "zero; here there is nothing to compare. Use method soft."
+            )
+        # The weight is that of the mean over layers, as in the code of the paper.
+        losses = [LayerLoss("patient", pairs, loss.beta / len(pairs))]
+    elif loss.method == "minilm":
+        # The paper uses the last layer of base models and layer 20 of BERT-large's 24.
+        theirs = last[1] if loss.teacher_layer is None else loss.teacher_layer + 1
+        usual = 64 if teacher.hidden_size >= 1024 else 48  # section 4.1
+        divides = not student.hidden_size % usual and not teacher.hidden_size % usual
+        heads = loss.relation_heads or (usual if divides else teacher.attention.heads)
+        losses = [LayerLoss("relations", ((last[0], theirs),), heads=heads)]
+    elif loss.method != "soft":
+        # distilbert, which compares words; soft compares only the answers.
+        soft = LayerLoss(
+            "soft",
+            weight=loss.soft_weight,
+            temperature=loss.soft_temperature,
+            masked_only=loss.soft_on == "masked",
+        )
+        losses = [LayerLoss("cosine", (last,), loss.cosine_weight), soft]
+    chosen = tuple(one for one in losses if one.weight)
+    check_layer_losses(chosen, student, teacher)
+    return chosen
+
+
+def _layer_pairs(loss: LossOptions, layers: int, there: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of a student's and a teacher's layer, from 1, by `layer_map` or `even_map`."""
+    if loss.layer_map is None:
+        return tuple(enumerate(even_map(layers, there), 1))
+    chosen = [int(number) for number in loss.layer_map.split(",")]
+    if len(chosen) != layers:
+        raise ConfigError(
+            f"layer_map names {len(chosen)} of the teacher's layers; the student has {layers} "
+            "and needs one for each."
+        )
+    if wrong := [number for number in chosen if not 0 <= number < there]:
+        raise ConfigError(f"layer_map names layer {wrong[0]}; the teacher has 0 to {there - 1}.")
+    return tuple(enumerate((number + 1 for number in chosen), 1))
+
+
 # The comparison of teacher and student in run.json
 
 
-def _comparison(pair: _Pair) -> dict[str, Any]:
+def _comparison(
+    prepared: Prepared,
+    teacher: Predictor,
+    losses: tuple[LayerLoss, ...],
+    options: DistillOptions,
+) -> dict[str, Any]:
     """Return the entries of run.json that compare teacher and student."""
-    chosen, task, splits = pair.options.model, pair.teacher.task, pair.prepared.splits
+    chosen, task = options.model, teacher.task
     assert task is not None
     metrics: dict[str, Any] = {}
-    for name, split in splits.items():
+    for name, split in prepared.splits.items():
         if name != "train":
-            outputs = pair.teacher.outputs(split.examples)
+            outputs = teacher.outputs(split.examples)
             metrics[name] = task.metrics(split.gold, task.decode(outputs, split.examples))
-    teacher = _describe(chosen.teacher, _model_of(pair.teacher))
+    sizes = _describe(chosen.teacher, _model_of(teacher))
     path = Path(chosen.teacher)
     # Of RUN/model the name of the run.
     short = path.parent.name if path.name == "model" and path.parent.name else path.name
     row = {
         "name": f"teacher ({short})",
         "metrics": metrics.get("test", metrics.get("dev", {})),
-        "parameters": teacher["parameters"],
+        "parameters": sizes["parameters"],
     }
     return {
-        "method": pair.options.loss.method,
-        "teacher": teacher | {"metrics": metrics},
+        "method": options.loss.method,
+        "teacher": sizes | {"metrics": metrics},
         # Pairs of student and teacher layers, by the kind of comparison.
-        "layer_map": {loss.kind: loss.layers for loss in pair.layer_losses},
-        "student": _describe(chosen.student or "layers of the teacher", pair.prepared.model),
+        "layer_map": {loss.kind: loss.layers for loss in losses},
+        "student": _describe(chosen.student or "layers of the teacher", prepared.model),
         "baselines": [row],
     }
 

@@ -170,11 +170,6 @@ class LossOptions:
         """The share of the labels, or the default of the method."""
         return _METHODS[self.method].alpha if self.alpha is None else self.alpha
 
-    @property
-    def mapped_layers(self) -> tuple[int, ...] | None:
-        """`layer_map` as numbers, from 0."""
-        return None if self.layer_map is None else tuple(map(int, self.layer_map.split(",")))
-
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:

@@ -18,18 +18,12 @@ from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
 from filbert.inference.forward import forward
 from filbert.inference.masked_text import measure
-from filbert.losses.student import LayerLoss, Student, check_layer_losses, freeze_unreached
+from filbert.losses.student import Student, freeze_unreached
 from filbert.model.precision import Precision
-from filbert.tasks.distillation import (
-    LayerDistillation,
-    even_map,
-    minilm_losses,
-    spread,
-    tinybert_losses,
-    word_losses,
-)
+from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.base_model import freeze, layers_to_keep, with_dropout
+from filbert.train.distill import even_map, layer_losses, spread
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
@@ -65,8 +59,12 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     tokenizer, whole = read_tokenizer(place), read_checkpoint(place)
     checkpoint = _student_start(options, whole)
     config = checkpoint.config
-    task = _objective(options, checkpoint, whole)
-    check_layer_losses(task.layer_losses, config, whole.config)
+    losses = layer_losses(options.loss, config, whole.config)
+    task = LayerDistillation(losses, options.loss.mlm_weight if method == _WORDS else 0.0)
+    if not task.weights:
+        raise ConfigError(
+            "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
+        )
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
     for one in (whole.config, config):
@@ -168,29 +166,6 @@ def _student_start(options: DistillOptions, teacher: Checkpoint) -> Checkpoint:
         intermediate_size=chosen.intermediate_size,
     )
     return with_dropout(checkpoint, options.train.dropout)
-
-
-def _objective(
-    options: DistillOptions, checkpoint: Checkpoint, teacher: Checkpoint
-) -> LayerDistillation:
-    loss, configs = options.loss, (checkpoint.config, teacher.config)
-    if loss.method == "tinybert":
-        return LayerDistillation(tinybert_losses(*configs, loss.mapped_layers))
-    if loss.method == "minilm":
-        relations = minilm_losses(*configs, loss.teacher_layer, loss.relation_heads)
-        return LayerDistillation(relations)
-    if not loss.soft_weight and not loss.mlm_weight and not loss.cosine_weight:
-        raise ConfigError(
-            "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
-        )
-    soft = LayerLoss(
-        "soft",
-        weight=loss.soft_weight,
-        temperature=loss.soft_temperature,
-        masked_only=loss.soft_on == "masked",
-    )
-    losses = word_losses(*configs, loss.cosine_weight, soft)
-    return LayerDistillation(losses, loss.mlm_weight)
 
 
 def _student(

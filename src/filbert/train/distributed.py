@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,60 +77,6 @@ class Parallel:
             return contextlib.nullcontext()
         return wrapped.no_sync()  # type: ignore[operator,no-any-return]
 
-    def clip(self, wrapped: nn.Module, largest: float) -> float:
-        """Return the global gradient norm over all ranks, and scale gradients down to `largest`.
-
-        0 leaves them unchanged. An infinite or missing (NaN) norm is returned, not raised.
-        """
-        trained = [p for p in wrapped.parameters() if p.grad is not None]
-        return float(torch.nn.utils.clip_grad_norm_(trained, largest if largest > 0 else math.inf))
-
-    # Its state
-
-    def full_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return weights and optimizer state of the whole model on the first rank, else two {}.
-
-        Returns:
-            The weights, by the names of Model.state_dict(), and the optimizer's tensors, by names
-            such as "exp_avg.<parameter>"; none without `optimizer`. They are on the CPU, and share
-            the memory of a model on the CPU: clone what must not change.
-        """
-        if not self.is_first:
-            return {}, {}
-        weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-        state = {} if optimizer is None else optimizer.state
-        moments = {
-            f"{kind}.{name}": tensor.cpu()
-            for name, parameter in model.named_parameters()
-            for kind, tensor in state.get(parameter, {}).items()
-        }
-        return weights, moments
-
-    def load_state(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        weights: Mapping[str, Tensor],
-        moments: Mapping[str, Tensor],
-    ) -> None:
-        """Load the output of `full_state`, of any number of processes; every rank has all of it.
-
-        Weights that do not learn may be left out.
-        """
-        learned = {name for name, p in model.named_parameters() if p.requires_grad}
-        with torch.no_grad():
-            for name, target in model.state_dict().items():
-                if name in learned or name in weights:
-                    assert weights[name].shape == target.shape, name
-                    target.copy_(weights[name])
-        parameters = dict(model.named_parameters())
-        optimizer.state.clear()
-        for key, tensor in moments.items():
-            kind, _, name = key.partition(".")
-            optimizer.state[parameters[name]][kind] = tensor.to(self.device, copy=True)
-
     # Numbers and rows
 
     def sums(self, values: Sequence[float]) -> list[float]:
@@ -163,32 +108,23 @@ class Parallel:
         dist.broadcast(buffer, 0)
         return value if self.is_first else json.loads(bytes(buffer.tolist()))
 
-    def numbers(self, mine: int) -> list[int]:
-        """Return a whole number of every rank, in the order of the ranks."""
-        if self.world == 1:
-            return [mine]
-        gathered = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(gathered, torch.tensor([mine]))
-        return [int(number) for number in gathered]
-
-    def gather_rows(self, rows: Tensor) -> Tensor:
-        """Return the rows (n, H) of all ranks, in the order of the ranks, without gradient.
+    def gather_rows(self, rows: Tensor) -> tuple[Tensor, int]:
+        """Return the rows (n, H) of all ranks, without gradient, and where this rank's begin.
 
         n may differ between ranks. H may be any number of dimensions, the same on all ranks.
         """
         rows = rows.detach()
         if self.world == 1:
-            return rows
-        sizes = self.numbers(len(rows))
+            return rows, 0
+        counts = [0.0] * self.world
+        counts[self.rank] = len(rows)
+        sizes = [int(size) for size in self.sums(counts)]
         padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
         padded[: len(rows)] = rows
         gathered = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(gathered, padded)
-        return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
-
-    def rows_before(self, num_rows: int) -> int:
-        """Return the number of rows of lower ranks: where this rank's begin in `gather_rows`."""
-        return sum(self.numbers(num_rows)[: self.rank])
+        parts = [part[:size] for part, size in zip(gathered, sizes, strict=True)]
+        return torch.cat(parts), sum(sizes[: self.rank])
 
 
 @contextlib.contextmanager
@@ -222,15 +158,6 @@ def start(device: str | None = None) -> Iterator[Parallel]:
             # Wrapped models are in reference cycles and keep the group alive. Its threads must end
             # before the interpreter does: torch 2.11 aborted at exit in 8 of 32 runs.
             gc.collect()
-
-
-def zero_loss(output: Tensor | Sequence[Tensor]) -> Tensor:
-    """Return a loss of 0 with a gradient of 0 for every parameter that `output` depends on.
-
-    A rank without rows runs any row with it, because all ranks must exchange gradients.
-    """
-    parts = [output] if isinstance(output, Tensor) else output
-    return torch.stack([(part * 0.0).sum() for part in parts if part.requires_grad]).sum()
 
 
 def _own_device(device: str | None, local_rank: int) -> torch.device:

@@ -49,7 +49,7 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, learned_weights, max_tokens_of
+from filbert.train.loop import Outcome, Training, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions, chosen_value
@@ -65,6 +65,7 @@ from filbert.train.splits import (
     tokenise_splits,
     with_columns,
 )
+from filbert.train.state import learned_weights
 from filbert.train.step import Forward
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
             return finished
         loader = new_loader(prepared, is_lora=options.model.lora is not None)
         train_options = prepared.options.train
-        interval = evaluation_interval(options.train, train_options, loader.steps_per_epoch)
-        schedule = Schedule([Phase(loader)], train_options, interval=interval)
+        schedule = Schedule([Phase(loader)], train_options)
+        epoch = loader.steps_per_epoch
+        schedule.interval = evaluation_interval(options.train, train_options, epoch)
         facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
         steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
         for line in default_lines(options.train, train_options, steps):
@@ -149,14 +151,14 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 else None,
             )
             if parallel.is_first:
-                # Without the weights that `merge` replaces, whose memory it frees.
-                outcome.weights = learned_weights(prepared.model, outcome.weights)
+                # With the adapters, which `merge` replaces.
+                learned = learned_weights(prepared.model)
                 merge(prepared.model)
                 fitted, results = measure(prepared, outcome, folder)
-                facts |= ended(outcome, results.pop("metrics"), clock=clock) | results
+                facts |= ended(outcome, clock=clock) | results
                 save(prepared, fitted, outcome, facts, folder)
                 if options.model.lora is not None:
-                    save_adapter(folder, outcome.weights, prepared.checkpoint, options.model)
+                    save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
 
 
@@ -190,7 +192,6 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     options = replace(options, train=chosen, contrast=contrast)
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
-    mark = fingerprint(options, model, digests)
     return Prepared(
         command="finetune",
         options=options,
@@ -202,7 +203,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         max_length=max_length,
         model=model.to(parallel.device),
         precision=precision,
-        fingerprint=mark,
+        fingerprint=fingerprint(options, model, digests),
         division=division,
         took=took,
     )
@@ -276,6 +277,7 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     task = prepared.task
     rows = lengths_of(split.examples)
     lengths = [row["num_tokens"] for row in rows]
+    num_tokens = sum(len(example.input_ids) for example in split.examples)
     every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
     classes = task.spec.labels if task.spec.labels_are_classes else None
     counts = Counter(dict.fromkeys(classes or (), 0))
@@ -288,13 +290,9 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
         "sequences": len(split.examples),
         "label_counts": dict(counts),
         "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
-        "tokens": int(sum(len(example.input_ids) for example in split.examples)),
+        "tokens": num_tokens,
         "truncated": sum(row["truncated"] for row in rows),
-        "truncated_tokens": sum(
-            example.num_tokens - len(example.input_ids)
-            for example in split.examples
-            if example.truncated
-        ),
+        "truncated_tokens": sum(e.num_tokens for e in split.examples) - num_tokens,
         "longest": max((example.num_tokens for example in split.examples), default=0),
         "max_length": prepared.max_length,
         "lengths": lengths[::every],
@@ -366,7 +364,7 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    outcome = Training(
+    return Training(
         model=model if trained is None else trained,
         task=objective,
         schedule=schedule,
@@ -379,11 +377,6 @@ def learn(
         keep_best=chooses_step(prepared),
         forward=forward,
     ).train()
-    if parallel.is_first:
-        # Without the projections of a student.
-        outcome.weights = {name: outcome.weights[name] for name in model.state_dict()}
-        model.load_state_dict(outcome.weights)
-    return outcome
 
 
 # After the last step
@@ -414,7 +407,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         path, split = folder / "predictions" / f"{name}.jsonl", splits[name]
         write_predictions(path, fitted, split.rows, split.gold, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
-    metric = outcome.metric or task.spec.selection_metric
+    metric = outcome.best["metric"] or task.spec.selection_metric
     baseline, baselines = None, list[dict[str, Any]]()
     if prepared.options.run.baseline:
         baseline, baselines = measure_baselines(
@@ -438,10 +431,9 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         )
     described = task_to_dict(fitted)
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
-    best = {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value}
     return fitted, losses | calibrated | {
         "metrics": metrics,
-        "best": best,
+        "best": outcome.best,
         "baseline": baseline,
         "baselines": baselines,
     }
@@ -473,10 +465,5 @@ def save(
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(
-        folder / "model",
-        checkpoint,
-        prepared.tokenizer,
-        recorded,
-        kind_of_options=type(prepared.options),
-        pooling=task.spec.pooling,
+        folder / "model", checkpoint, prepared.tokenizer, recorded, pooling=task.spec.pooling
     )

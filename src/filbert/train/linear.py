@@ -5,7 +5,6 @@ N rows, F features, C outputs: classes, or labels that a row may have several of
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import warnings
@@ -24,7 +23,7 @@ from filbert.errors import ConfigError
 from filbert.inference.forward import forward, in_order
 from filbert.model.heads import Model, SequenceHead
 from filbert.model.precision import Precision
-from filbert.tasks.base import Prediction, Task
+from filbert.tasks.base import Prediction, Task, gain
 from filbert.tasks.rows import row_outputs
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ TFIDF, RIDGE = "TF-IDF + logistic regression", "TF-IDF + ridge regression"
 STRENGTHS = (1.0, 10.0, 100.0)
 USUAL_STRENGTH = 10.0
 _LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
-# Rows per batch in prediction.
-_CHUNK = 512
 # The logit of an output that no training row has.
 _NEVER = -30.0
 
@@ -128,11 +125,7 @@ class Linear:
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
-        predictions: list[Prediction] = []
-        for start in range(0, len(rows), _CHUNK):
-            outputs, examples = self.outputs(rows[start : start + _CHUNK])
-            predictions += self.task.decode(outputs, examples)
-        return predictions
+        return self.task.decode(*self.outputs(rows))
 
     @property
     def num_bytes(self) -> int:
@@ -196,9 +189,9 @@ def fit_linear(
 
 
 def dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
-    """Return the metric that models are selected by; minus infinity if it is undefined."""
-    score = task.metrics(gold, predictions)[task.spec.selection_metric]
-    return -math.inf if score is None else float(score)
+    """Return the `gain` of the metric that models are selected by."""
+    metric = task.spec.selection_metric
+    return gain(metric, task.metrics(gold, predictions)[metric])
 
 
 def _solved(

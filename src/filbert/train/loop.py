@@ -14,19 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.precision import Precision
-from filbert.tasks.base import FALLING, Objective
+from filbert.tasks.base import Objective, gain
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
 from filbert.train.progress import Progress, Schedule
 from filbert.train.signals import Stop
-from filbert.train.state import State, clean_state, newest_state, save_state
+from filbert.train.state import (
+    State,
+    clean_state,
+    learned_weights,
+    load_moments,
+    moments_of,
+    newest_state,
+    save_state,
+)
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
 
 if TYPE_CHECKING:
@@ -44,26 +53,21 @@ class Outcome:
 
     Attributes:
         status: "done", or "stopped early" when the patience was used up.
-        best_step: The step that `weights` come from.
-        best_value: The selection metric at that step; None without dev rows.
+        best: The `step` that the weights come from, and the `metric` that chose it with its `value`
+            there; both None without dev rows.
         num_tokens, seconds, cpu_seconds: As in `Progress`.
         fill: Tokens as a share of the attention positions, padding included.
         clock_before: Seconds that earlier, interrupted processes of this run took.
-        weights: Weights on the CPU, named as in Model.state_dict(); empty except on the first rank.
-            Those that did not learn share the memory of a model on the CPU.
     """
 
     status: str
     steps: int
-    best_step: int
-    best_value: float | None
-    metric: str | None
+    best: dict[str, Any]
     num_tokens: int
     fill: float
     seconds: float
     cpu_seconds: float
     clock_before: float
-    weights: dict[str, Tensor]
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
@@ -73,12 +77,6 @@ def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool 
     """
     default = _MAX_TOKENS_CUDA if device.type == "cuda" else _MAX_TOKENS_CPU
     return options.max_tokens or (default // 16 if is_lora else default)
-
-
-def learned_weights(model: torch.nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that learn; the others stay as they were before training."""
-    names = {name for name, one in model.named_parameters() if one.requires_grad}
-    return {name: tensor for name, tensor in weights.items() if name in names}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -93,7 +91,7 @@ class Training:
         folder: Where metrics.jsonl and the saved states are written.
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
         evaluate: Computes dev metrics of the model, on the first rank; None without dev rows.
-        keep_best: Return the weights of the best evaluation instead of those of the last step.
+        keep_best: End with the weights of the best evaluation, not with those of the last step.
         forward: A forward pass over outputs of a frozen encoder, which is not run then.
     """
 
@@ -119,7 +117,7 @@ class Training:
 
     @all_memory_kept()
     def train(self) -> Outcome:
-        """Train the model in place.
+        """Train the model in place; on the first rank it ends with the best weights.
 
         Raises:
             RunError: A gradient is not finite; the message names the step and its rows.
@@ -153,7 +151,8 @@ class Training:
                 loader = schedule.loader(progress)
                 rate = schedule.learning_rate(progress)
                 gradient = self._gradient(forward, loader)
-                norm = parallel.clip(self.wrapped, schedule.options.clip)
+                largest = schedule.options.clip or math.inf
+                norm = float(clip_grad_norm_(self.wrapped.parameters(), largest))
                 if not math.isfinite(norm):
                     raise RunError(_not_finite(progress, gradient.loss, loader))
                 for group in self.optimizer.param_groups:
@@ -263,30 +262,29 @@ class Training:
             is_other = metric != progress.metric
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
-        weights = parallel.full_state(self.model)[0]
-        progress.offer(metrics, learned_weights(self.model, weights))
+        progress.offer(metrics, learned_weights(self.model) if parallel.is_first else {})
 
     def _outcome(self, clock_before: float) -> Outcome:
-        """Return the result after the last step."""
+        """Give the model the best weights, if some were chosen, and return the result."""
         progress = self.progress
+        # Only of parameters that learn; none on other ranks.
+        self.model.load_state_dict(progress.best, strict=False)
         is_chosen = progress.best_step > 0
-        weights = self.parallel.full_state(self.model)[0]
-        learned = learned_weights(self.model, weights)
-        weights |= progress.best or {name: one.clone() for name, one in learned.items()}
-        sign = -1 if progress.metric in FALLING else 1
         is_known = is_chosen and math.isfinite(progress.best_value)
         return Outcome(
             status="done" if self.schedule.is_over(progress) else "stopped early",
             steps=progress.step,
-            best_step=progress.best_step or progress.step,
-            best_value=sign * progress.best_value if is_known else None,
-            metric=progress.metric if is_chosen else None,
+            best={
+                "step": progress.best_step or progress.step,
+                "metric": progress.metric if is_chosen else None,
+                # The gain of a gain is the value.
+                "value": gain(progress.metric, progress.best_value) if is_known else None,
+            },
             num_tokens=progress.tokens,
             fill=progress.tokens / max(progress.places, 1),
             seconds=progress.seconds,
             cpu_seconds=progress.cpu_seconds,
             clock_before=clock_before,
-            weights=weights,
         )
 
     # Saved states
@@ -299,11 +297,12 @@ class Training:
         self.saved_step = progress.step
         if not self.parallel.is_first:
             return
-        weights, moments = self.parallel.full_state(self.model, self.optimizer)
-        weights = learned_weights(self.model, weights)
-        tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        groups = {
+            "model": learned_weights(self.model),
+            "optimizer": moments_of(self.model, self.optimizer),
+            "best": progress.best,
+        }
+        tensors = {f"{g}.{name}": one for g, group in groups.items() for name, one in group.items()}
         facts = progress.facts() | {"fingerprint": self.fingerprint}
         save_state(self.states, State(step=progress.step, tensors=tensors, facts=facts))
 
@@ -330,7 +329,9 @@ class Training:
         for name, tensor in state.tensors.items():
             group, _, rest = name.partition(".")
             groups[group][rest] = tensor
-        parallel.load_state(self.model, self.optimizer, groups["model"], groups["optimizer"])
+        assert groups["model"].keys() >= learned_weights(self.model).keys()
+        self.model.load_state_dict(groups["model"], strict=False)
+        load_moments(self.model, self.optimizer, groups["optimizer"])
         for name in progress.facts():
             setattr(progress, name, state.facts[name])
         progress.best = groups["best"] if parallel.is_first else {}

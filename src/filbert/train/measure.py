@@ -21,7 +21,8 @@ from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision import built, precision_loss
 from filbert.metrics.bootstrap import (
     Form,
-    RankedRows,
+    Weighting,
+    areas_form,
     binary_form,
     class_form,
     difference,
@@ -30,7 +31,7 @@ from filbert.metrics.bootstrap import (
 from filbert.metrics.entities import entities_of
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.tasks.base import FALLING, Prediction, Task, TaskOptions, set_vector_head, task_class
+from filbert.tasks.base import Prediction, Task, TaskOptions, gain, set_vector_head, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.linear import RIDGE, TFIDF, USUAL_STRENGTH, WordCounts, fit_linear, joined
 from filbert.train.splits import Split
@@ -82,7 +83,6 @@ def measure_baselines(
     if not parts:
         return None, []
     first, headline = next(iter(parts)), list(parts)[-1]
-    sign = -1.0 if metric in FALLING else 1.0
     known = []
     for name, fit in _candidates(task, start, device):
         began = time.perf_counter()
@@ -96,7 +96,7 @@ def measure_baselines(
                 entry["differences"] = differences(task, gold, model, answers[headline])
             if (value := _value(measured[first], metric)) is not None:
                 known.append((value, entry))
-    known.sort(key=lambda pair: -sign * pair[0])
+    known.sort(key=lambda pair: -gain(metric, pair[0]))
     model_value = _value(metrics[first], metric)
     entries = [entry for _, entry in known]
     if not known or model_value is None:
@@ -108,7 +108,7 @@ def measure_baselines(
         "metric": metric,
         "value": value,
         "model": model_value,
-        "is_beaten": sign * model_value > sign * value,
+        "is_beaten": gain(metric, model_value) > gain(metric, value),
     }
     return best, entries
 
@@ -254,7 +254,7 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
     wanted = np.stack([np.asarray(one) for one in gold])
     scores = np.array([[p["scores"][name] for name in names] for p in predictions])
     if spec.multilabel:
-        return _mean_areas([RankedRows(wanted[:, c], scores[:, c]) for c in range(len(names))])
+        return _mean_areas([areas_form(wanted[:, c], scores[:, c]) for c in range(len(names))])
     called = np.array([names.index(p["label"]) for p in predictions])
     if spec.positive is not None:
         number = names.index(spec.positive)
@@ -265,9 +265,9 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
     return Form(("accuracy",), lambda weights: (is_right @ weights)[None] / len(is_right))
 
 
-def _mean_areas(ranked: Sequence[RankedRows]) -> Form:
+def _mean_areas(labels: Sequence[Weighting]) -> Form:
     def of(weights: np.ndarray) -> np.ndarray:
-        areas = np.stack([one.areas(weights) for one in ranked], axis=1)
+        areas = np.stack([areas_of(weights) for areas_of in labels], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
             return np.asarray(np.nanmean(areas, axis=1))

@@ -25,7 +25,6 @@ def save_model(
     tokenizer: Tokenizer,
     provenance: dict[str, Any],
     *,
-    kind_of_options: type,
     pooling: str | None = None,
     generator: Checkpoint | None = None,
 ) -> None:
@@ -34,7 +33,6 @@ def save_model(
     Args:
         folder: The model folder; an error leaves an old one intact.
         provenance: For filbert.json; digests of the weight files are added.
-        kind_of_options: Class of the recorded options.
         pooling: Makes sentence vectors of tokens, where there is no trained head.
         generator: Of replaced-token detection; it is saved in a subfolder.
 
@@ -48,7 +46,7 @@ def save_model(
         text = json.dumps(provenance | {"files": files}, indent=2, default=list)
         (new / "filbert.json").write_text(text + "\n", "utf-8")
         # Of the written text, in which tuples are lists.
-        (new / "README.md").write_text(card(json.loads(text), kind_of_options), "utf-8")
+        (new / "README.md").write_text(card(json.loads(text)), "utf-8")
         if pooling is not None:
             # "cls" of a causal encoder is the last token; other tools call that "last".
             is_last = pooling == "cls" and checkpoint.config.attention.causal

@@ -20,8 +20,6 @@ from filbert.train.options import TrainOptions, chosen_value
 
 # Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
-# Parameters with three stacked matrices: query, key and value, or the gates of a GRU.
-_STACKED = re.compile(r"\.qkv\.weight$|\.gru\.weight_[ih]h_l0")
 # Vectors of each head, stored as matrices.
 _OF_HEADS = re.compile(r"\.relative\.\w+$")
 # Any beta to this power is 0, so the bias correction divides by 1.
@@ -48,7 +46,7 @@ def new_optimizer(
       the device has units for it, unless `precision`, as the user gave it, is float32.
 
     The "share" of a group multiplies its learning rate. "parts" is the number of matrices stacked
-    in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
+    in each parameter: 3 for query, key and value, 0 for vectors.
     "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
     shares = rate_shares(model, options.layer_decay or 1.0)
@@ -70,15 +68,16 @@ def new_optimizer(
         "muon": partial(Muon, dtype=_product_dtype(next(model.parameters()).device, precision)),
     }
     betas, lr = (options.beta1, options.beta2), chosen_value(options.lr)
-    optimizer = optimizers[options.optimizer]
-    return optimizer(groups, lr=lr, betas=betas, eps=options.epsilon, fused=True)
+    # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
+    eps = options.eps or (1e-6 if options.optimizer in ("bert_adam", "lamb") else 1e-8)
+    return optimizers[options.optimizer](groups, lr=lr, betas=betas, eps=eps, fused=True)
 
 
 def _parts(name: str, parameter: Tensor, model: Trainable) -> int:
     """Return the number of matrices of one size that a parameter consists of; 0 for a vector."""
     if parameter.ndim < 2 or _OF_HEADS.search(name):
         return 0
-    if not _STACKED.search(name):
+    if not name.endswith(".qkv.weight"):
         return 1
     # Queries are cut to the size of the keys, whose heads may be fewer.
     attention = model.config.attention
@@ -124,12 +123,7 @@ class BertAdam(torch.optim.AdamW):
 class Lamb(BertAdam):
     """LAMB: the step of each matrix is lr * ratio * u, with ratio = |w| / |u|.
 
-    The ratio is 1 where either norm is 0, and for vectors.
-
-    Args:
-        groups: Each has "params", "weight_decay" and "parts", the number of matrices stacked in
-            each parameter, 0 for vectors.
-        options: lr (a group's own overrides it), betas and eps.
+    The ratio is 1 where either norm is 0, and for vectors. Groups are those of `new_optimizer`.
 
     Source: google-research/albert, lamb_optimizer.py; You et al. 2020, algorithm 2, which corrects
     the bias where the code does not.
@@ -177,13 +171,10 @@ class Muon(torch.optim.AdamW):
     it always computes in bf16.
 
     Args:
-        groups: Each has "params", "weight_decay", "in_layer" (Muon is used for matrices of layers)
-            and "parts", the number of matrices stacked in each parameter, 0 for vectors. Each
-            matrix is made orthogonal separately.
+        groups: As `new_optimizer` makes them. Each stacked matrix is made orthogonal separately.
         dtype: Number format of the products that make matrices orthogonal; all else is float32.
             The original uses bf16. Its error against float64 is 12 to 15 % (float32: 0.0006 %),
             less than the deviation that remains after five iterations.
-        options: lr (a group's own overrides it), and betas and eps of AdamW.
 
     Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon) for momentum, Nesterov's form and
     the iteration; Liu et al. 2025 (arXiv 2502.16982), section 2.2, for scale and decay.

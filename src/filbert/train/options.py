@@ -30,6 +30,11 @@ PATHS = (
     "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
     "student", "embeddings",
 )  # fmt: skip
+# Options that do not change what a run computes, so that they may change when it is resumed.
+FREE = (
+    "out", "overwrite", "resume", "tensorboard", "save_every", "hide_texts", "license",
+    "language", "keep_states", "baseline",
+)  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
@@ -315,13 +320,6 @@ class TrainOptions:
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.time is not None:
             parse_time(self.time)
-
-    @property
-    def epsilon(self) -> float:
-        """`eps`, or the default of the optimizer."""
-        # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
-        usual = 1e-6 if self.optimizer in ("bert_adam", "lamb") else 1e-8
-        return usual if self.eps is None else self.eps
 
     @property
     def time_seconds(self) -> float | None:

@@ -47,7 +47,7 @@ from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.progress import Phase, Schedule, num_steps
+from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 
@@ -101,10 +101,9 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
         finished = already_finished(options, job.fingerprint, parallel)
         if finished is not None:
             return finished
-        # The evaluation interval does not depend on the length of an epoch.
-        steps = num_steps(job.phases[0].loader, job.options.train)
-        interval = max(1, min(_MOST_STEPS, steps // _EVALUATIONS))
-        schedule = Schedule(job.phases, job.options.train, interval=interval)
+        schedule = Schedule(job.phases, job.options.train)
+        # It does not depend on the length of an epoch.
+        schedule.interval = max(1, min(_MOST_STEPS, (schedule.steps or 0) // _EVALUATIONS))
         run: dict[str, Any] = {}
         # Projections to the width of a teacher are not saved.
         model = job.model.model if isinstance(job.model, Student) else job.model
@@ -128,11 +127,9 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             ).train()
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
-                metrics = {"dev": job.measure(exact)} if job.measure else {}
-                run |= ended(outcome, metrics, clock=clock)
-                run["tokens"] = outcome.num_tokens
-                weights = {name: outcome.weights[name] for name in model.state_dict()}
-                _save(job, weights, run, folder / "model")
+                run["metrics"] = {"dev": job.measure(exact)} if job.measure else {}
+                run |= ended(outcome, clock=clock) | {"tokens": outcome.num_tokens}
+                _save(job, model.state_dict(), run, folder / "model")
     return run
 
 
@@ -144,14 +141,7 @@ def _save(job: TextRun, weights: dict[str, Tensor], run: dict[str, Any], folder:
         config = job.model.generator.config
         checkpoint, generator = split_replaced(job.checkpoint, weights, config)
     provenance = copied(run) | {"family": run["model"]["family"]}
-    save_model(
-        folder,
-        checkpoint,
-        job.tokenizer,
-        provenance,
-        kind_of_options=type(job.options),
-        generator=generator,
-    )
+    save_model(folder, checkpoint, job.tokenizer, provenance, generator=generator)
 
 
 def _announce(job: TextRun, schedule: Schedule, run: dict[str, Any]) -> None:

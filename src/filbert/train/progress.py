@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from filbert.tasks.base import FALLING
+from filbert.tasks.base import gain
 from filbert.train.options import TrainOptions, chosen_value
 from filbert.train.schedule import rate_at
 
@@ -57,16 +57,15 @@ class Progress:
     def offer(self, metrics: dict[str, Any], weights: dict[str, Tensor] | None = None) -> None:
         """Store the weights if their metric is the best so far; without weights, the metric."""
         self.metric = self.defined(metrics)
-        metric = metrics.get(self.metric)
         # A correlation is undefined if all predictions are equal; that counts as the worst value.
-        value = -math.inf if metric is None else float(metric)
-        value = -value if self.metric in FALLING else value
+        value = gain(self.metric, metrics.get(self.metric))
         self.since += 1
         is_unknown = value == self.best_value == -math.inf
         is_best = value > self.best_value or is_unknown or not self.best_step
         if weights is None or is_best:
             self.best_value, self.best_step, self.since = value, self.step, 0
-            self.best = {name: tensor.clone() for name, tensor in (weights or {}).items()}
+            best = (weights or {}).items()
+            self.best = {name: tensor.to("cpu", copy=True) for name, tensor in best}
 
     def defined(self, metrics: dict[str, Any]) -> str:
         """Return the metric to select by: the loss if the chosen metric is undefined.
@@ -104,22 +103,23 @@ class Schedule:
         phases: In order; their shares add up to 1.
         options: Steps, epochs (passes over the rows of the first phase) or time; learning rate,
             schedule, warm-up; how often to evaluate.
-        interval: Steps between evaluations if `options` have none; by default an epoch.
 
     Attributes:
+        interval: Steps between evaluations if `options` have none; None for an epoch.
         steps: Number of steps of the run; None if it is measured in seconds.
         seconds: Length of the run in seconds; None if it is measured in steps.
     """
 
-    def __init__(
-        self, phases: Sequence[Phase], options: TrainOptions, *, interval: int | None = None
-    ) -> None:
+    def __init__(self, phases: Sequence[Phase], options: TrainOptions) -> None:
         assert math.isclose(sum(phase.share for phase in phases), 1.0)
         self.phases = phases
         self.options = options
         self.seconds = options.time_seconds
-        self.steps = None if self.seconds else num_steps(phases[0].loader, options)
-        self.interval = interval
+        self.steps: int | None = None
+        if self.seconds is None:
+            loader = phases[0].loader
+            self.steps = options.steps or max(1, loader.steps_for(chosen_value(options.epochs)))
+        self.interval: int | None = None
         self._ends = list(accumulate(phase.share for phase in phases))
 
     def is_over(self, progress: Progress) -> bool:
@@ -131,12 +131,13 @@ class Schedule:
 
     def enter(self, progress: Progress) -> bool:
         """Begin the phase of the next step; return whether it is a new one."""
-        last = len(self.phases) - 1
-        before = progress.phase
-        while progress.phase < last and self._is_past(progress, self._ends[progress.phase]):
-            progress.phase += 1
-            progress.phase_start = progress.step
-        return progress.phase != before
+        done, whole = self.position(progress)
+        ends = [end * whole for end in self._ends[:-1]]
+        phase = sum(done >= (round(end) if self.seconds is None else end) for end in ends)
+        if phase <= progress.phase:
+            return False
+        progress.phase, progress.phase_start = phase, progress.step
+        return True
 
     def loader(self, progress: Progress) -> Batches:
         """Return the loader of the current phase."""
@@ -178,12 +179,3 @@ class Schedule:
         if self.seconds is not None:
             return f"{self.seconds:,.0f} seconds of steps"
         return f"{self.steps:,} steps"
-
-    def _is_past(self, progress: Progress, share: float) -> bool:
-        done, whole = self.position(progress)
-        return done >= (round(share * whole) if self.seconds is None else share * whole)
-
-
-def num_steps(loader: Batches, options: TrainOptions) -> int:
-    """Return the number of optimizer steps that the options ask for."""
-    return options.steps or max(1, loader.steps_for(chosen_value(options.epochs)))

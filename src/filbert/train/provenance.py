@@ -30,7 +30,7 @@ from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.loop import Outcome
-from filbert.train.options import DECLARED, PATHS, flat
+from filbert.train.options import DECLARED, FREE, PATHS, flat
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -39,11 +39,6 @@ _COPIED = (
     "tokens", "options", "versions", "device", "precision", "base_model", "tokenizer", "data",
     "metrics", "best", "bf16_loss", "int8_loss",
     "teacher",
-)  # fmt: skip
-# Options that do not change what a run computes, so that they may change when it is resumed.
-_FREE = (
-    "out", "overwrite", "resume", "tensorboard", "save_every", "hide_texts", "license",
-    "language", "keep_states", "baseline",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -95,8 +90,8 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     }
 
 
-def ended(outcome: Outcome, metrics: dict[str, Any], *, clock: float) -> dict[str, Any]:
-    """Return the part of run.json after the last step of every run; `clock` is as for `begun`."""
+def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
+    """Return what every run.json has after the last step but metrics; `clock` as for `begun`."""
     return {
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": outcome.clock_before + time.perf_counter() - clock,
@@ -105,7 +100,6 @@ def ended(outcome: Outcome, metrics: dict[str, Any], *, clock: float) -> dict[st
         "training_seconds": outcome.seconds,
         "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
         "fill": outcome.fill,
-        "metrics": metrics,
     }
 
 
@@ -235,7 +229,7 @@ def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> s
     chosen = {
         name: portable(value) if name in PATHS else value
         for name, value in flat(options).items()
-        if name not in _FREE
+        if name not in FREE
     }
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.opening import find_model
-from filbert.errors import ConfigError, FormatError, printable
+from filbert.errors import ConfigError, FormatError, checked_keywords, printable
 from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.tasks.base import task_names
@@ -79,10 +79,11 @@ class Replay:
         return metric.difference is not None and metric.difference <= self.tolerance
 
 
+@checked_keywords
 def replay(
-    name: str,
+    model: str | os.PathLike[str],
     *,
-    out: str | None = None,
+    out: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
     overwrite: bool = False,
     device: str | None = None,
@@ -90,11 +91,10 @@ def replay(
     """Train a model again with the options of its filbert.json and compare the metrics.
 
     Args:
-        name: The model, or its run folder.
+        model: Its folder or name, or its run folder.
         out: The run folder to make; next to the recorded one if not given.
         tolerance: Largest difference that passes. If not given, 0 if nothing differs from the
             recorded run, else `LOOSE`.
-        overwrite: Replace an earlier run in `out`.
         device: As in `RunOptions`; by default the kind of the recorded run.
 
     Raises:
@@ -106,8 +106,9 @@ def replay(
         raise ConfigError(f"tolerance is {tolerance}; it must be zero or above.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
-    folder, record = _read_record(name)
-    options = _options(folder, record) | {"out": out or _next_to(folder), "overwrite": overwrite}
+    folder, record = _read_record(str(model))
+    options = _options(folder, record) | {"overwrite": overwrite}
+    options["out"] = str(out or _next_to(folder))
     if device is not None:
         options["device"] = device
     threads, before = (record.get("device") or {}).get("threads"), torch.get_num_threads()
@@ -126,7 +127,10 @@ def replay(
     files = {n: e for n, e in (record.get("files") or {}).items() if n.endswith(".safetensors")}
     return Replay(
         options["out"],
-        tuple(Compared(*key, then.get(key), now.get(key)) for key in dict.fromkeys([*then, *now])),
+        tuple(
+            Compared(key[0], ".".join(key[1:]), then.get(key), now.get(key))
+            for key in dict.fromkeys([*then, *now])
+        ),
         differs,
         (LOOSE if differs else 0.0) if tolerance is None else tolerance,
         all(new["files"].get(n) == entry for n, entry in files.items()) if files else None,
@@ -204,17 +208,10 @@ def _circumstances(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: printable(str(value)) for name, value in facts.items() if value is not None}
 
 
-def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
-    """Flatten metrics to (split, metric) -> number; nested names are joined with dots."""
-    numbers: dict[tuple[str, str], float | None] = {}
-
-    def add(split: str, name: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                add(split, f"{name}.{key}" if name else str(key), inner)
-        elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            numbers[split, name] = None if value is None else float(value)
-
-    for split, values in metrics.items():
-        add(split, "", values)
-    return numbers
+def _flat(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], float | None]:
+    """Return the numbers inside nested metrics, by split and names."""
+    if isinstance(value, Mapping):
+        parts = (_flat(inner, (*path, str(key))) for key, inner in value.items())
+        return {whole: number for part in parts for whole, number in part.items()}
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {path: None if value is None else float(value)} if value is None or is_number else {}

@@ -28,9 +28,7 @@ def rate_at(schedule: str, done: float, whole: float, *, warmup: float, peak: fl
         schedule: A key of `SCHEDULES`.
         done: The step, from 0, or the seconds so far; below `whole`. With warm-up the first step
             has rate 0; the last one has a rate above 0, except in a run of one step.
-        whole: Steps or seconds of the run.
         warmup: Share of the run over which the rate rises, rounded down to whole steps or seconds.
-        peak: The highest rate.
     """
     return SCHEDULES[schedule](done, whole, int(warmup * whole), peak)
 

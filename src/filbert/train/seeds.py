@@ -6,7 +6,6 @@ Mosbach et al. 2021), so the spread is part of the result.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import statistics
@@ -16,7 +15,7 @@ from typing import Any
 
 from filbert.errors import ConfigError, RunError
 from filbert.files import read_json, write_atomically, write_json
-from filbert.tasks.base import FALLING
+from filbert.tasks.base import gain
 from filbert.train.card import card
 from filbert.train.finetune import finetune
 from filbert.train.log import say
@@ -85,7 +84,8 @@ def _repeated(
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})
         runs, failed = _train_each(variants, folder / kind, kind.removesuffix("s"))
         if kind == "seeds":
-            best = max(runs, key=lambda number: _value(runs[number]))
+            chosen = {number: run["best"] for number, run in runs.items()}
+            best = max(runs, key=lambda n: gain(chosen[n]["metric"], chosen[n]["value"]))
             kept, source = runs[best], folder / kind / best
             summary = _of_seeds(runs, best) | {"failed": failed}
         else:
@@ -167,13 +167,6 @@ def _summaries(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _summary(values: Sequence[Any]) -> dict[str, Any]:
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "deviation": deviation, "values": list(values)}
-
-
-def _value(run: dict[str, Any]) -> float:
-    best = run["best"]
-    if best["value"] is None:
-        return -math.inf
-    return float(-best["value"] if best["metric"] in FALLING else best["value"])
 
 
 def _replace(source: Path, target: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.checkpoints.weights import save_tensors
 from filbert.errors import FilbertError, FormatError, InputError, RunError
@@ -30,7 +30,7 @@ from filbert.files import flush, read_json, replace_folder, sha256_of
 
 _FORMAT = 2
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
-_STEP = re.compile(r"step-([0-9]{8,})")
+_STEP = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})")
 # Being written; moved aside by replace_folder; moved aside to be deleted.
 _LEFTOVER = re.compile(r"\.step-([0-9]{8,})\.[0-9a-f]{12}\.(tmp|old|gone)")
 
@@ -129,6 +129,35 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+# What a model and its optimizer have to save
+
+
+def learned_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that learn, by the names of `state_dict`; the others never change."""
+    return {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
+
+
+def moments_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the tensors of an optimizer, by names such as "exp_avg.<parameter>"."""
+    return {
+        f"{kind}.{name}": tensor
+        for name, parameter in model.named_parameters()
+        for kind, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+) -> None:
+    """Copy the output of `moments_of` into an optimizer."""
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for key, tensor in moments.items():
+        kind, _, name = key.partition(".")
+        parameter = parameters[name]
+        optimizer.state[parameter][kind] = tensor.to(parameter.device, copy=True)
+
+
 # Writing
 
 
@@ -159,8 +188,7 @@ def _states(folder: Path) -> dict[int, Path]:
     """Return the folders named like states, by step, the latest first."""
     matches = [(path, _STEP.fullmatch(path.name)) for path in _entries(folder)]
     states = {int(match[1]): path for path, match in matches if match}
-    named = {n: path for n, path in states.items() if path.name == f"step-{n:08d}"}
-    return {step: named[step] for step in sorted(named, reverse=True)}
+    return dict(sorted(states.items(), reverse=True))
 
 
 def _manifest(path: Path) -> dict[str, Any]:

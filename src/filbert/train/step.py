@@ -17,7 +17,7 @@ from filbert.model.attention import group_lengths, max_scores_on
 from filbert.model.cpu import float32_by_onednn, fuses
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
-from filbert.train.distributed import Parallel, zero_loss
+from filbert.train.distributed import Parallel
 
 Output = Tensor | tuple[Tensor, ...]
 Forward = Callable[[Sequence[Example], Targets], Output]
@@ -82,7 +82,8 @@ def accumulate(
     counts = _counts(task, targets, is_real, parallel)
 
     def output_of(index: int) -> tuple[Output, Targets]:
-        torch.manual_seed(draw_seed(*seed, parallel.rank, index))
+        entropy = np.random.SeedSequence((*seed, parallel.rank, index))
+        torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
         on_device = targets[index].to(device)
         with precision.autocast(device):
             return forward(batches[index], on_device), on_device
@@ -99,12 +100,11 @@ def accumulate(
                 if wanted is not None:
                     assert isinstance(output, Tensor)
                     loss = (output.float() * wanted[index]).sum() * parallel.world
-                elif is_real[index]:
-                    kinds = task.loss(output, target).reshape(-1)
+                else:
+                    # A stand-in counts nothing, but all ranks must exchange gradients.
+                    kinds = task.loss(output, target).reshape(-1) * is_real[index]
                     loss_sums += kinds.detach()
                     loss = _mean_loss(kinds, counts, parallel.world)
-                else:
-                    loss = zero_loss(output)
                 loss.backward()  # type: ignore[no-untyped-call]
     sums = parallel.sums([*loss_sums.tolist(), *_sizes(micro_batches, device)])
     parts = tuple(sums[i] / (count or 1.0) for i, count in enumerate(counts))
@@ -171,15 +171,14 @@ def _output_gradients(
     wanted = task.targets(rows or batches[0])
     # A rank without rows contributes none, of the right type.
     keep = None if rows else 0
-    values = parallel.gather_rows(wanted.values[:keep])
+    values, _ = parallel.gather_rows(wanted.values[:keep])
     own_groups = torch.tensor(wanted.groups or (), dtype=torch.int64)
-    groups = parallel.gather_rows(own_groups[:keep]).tolist()
-    gathered = parallel.gather_rows(mine)
+    groups, _ = parallel.gather_rows(own_groups[:keep])
+    gathered, start = parallel.gather_rows(mine)
     gathered.requires_grad_(True)
-    targets = wanted._replace(values=values, groups=tuple(groups) or None)
+    targets = wanted._replace(values=values, groups=tuple(groups.tolist()) or None)
     loss = task.loss(gathered, targets.to(mine.device))
     (whole,) = torch.autograd.grad(loss / (count or 1.0), gathered)
-    start = parallel.rows_before(len(mine))
     gradients = []
     for output, real in zip(outputs, is_real, strict=True):
         size = len(output) if real else 0
@@ -191,9 +190,3 @@ def _output_gradients(
 def _rows(output: Output) -> Tensor:
     assert isinstance(output, Tensor)
     return output
-
-
-def draw_seed(seed: int, step: int, rank: int, micro_batch: int) -> int:
-    """Return a seed for torch that depends on all four numbers."""
-    entropy = np.random.SeedSequence((seed, step, rank, micro_batch))
-    return int(entropy.generate_state(1, np.uint64)[0] >> 1)

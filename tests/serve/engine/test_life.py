@@ -118,7 +118,7 @@ def test_nothing_stays_behind_after_a_storm(
             await asyncio.sleep(draw.random() / 100)
             task.cancel()
         (end,) = await asyncio.gather(task, return_exceptions=True)
-        ends[str(getattr(end, "status", type(end).__name__))] += 1
+        ends[str(getattr(end, "status_code", type(end).__name__))] += 1
 
     async def story(engine: Engine) -> None:
         await asyncio.gather(*(client(engine) for _ in range(80)))

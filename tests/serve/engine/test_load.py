@@ -47,7 +47,7 @@ def test_what_fails_fails_alone(
             gate.open.set()
             fine, broken = await asyncio.gather(*tasks, return_exceptions=True)
         assert not isinstance(fine, BaseException)
-        assert isinstance(broken, Refusal) and broken.status == 424
+        assert isinstance(broken, Refusal) and broken.status_code == 424
         assert isinstance(broken.__cause__, RuntimeError)
         # Halved until it was found: no retry of every sequence.
         assert len(sizes) < 15
@@ -79,7 +79,7 @@ def test_what_others_would_hold_up_for_too_long_is_refused_at_once(
         await gate.queued(engine, 50)
         with pytest.raises(Refusal) as refused:
             await engine.run("embed", texts(50), seconds=seconds)
-        assert refused.value.status == 429
+        assert refused.value.status_code == 429
         assert 1 <= int(refused.value.headers["Retry-After"]) <= 10
         assert engine.waiting()[0] == 50
         # It takes turns with the large one, so that hardly anything is before it.

@@ -19,7 +19,6 @@ from filbert.files import check_writable
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
     from filbert.inspect.neighbours import LocatedSentence, WordNeighbours
-    from filbert.inspect.page import Inspection
 
 # A page of so many characters is slow to open.
 LARGE = 10_000_000
@@ -27,8 +26,8 @@ LARGE = 10_000_000
 
 def inspect(
     model: arguments.ModelName,
-    text: str,
-    text_b: str | None = None,
+    text: arguments.OneText,
+    text_b: arguments.SecondText = None,
     /,
     *,
     out: Annotated[str, arguments.shown_as("FILE", "HTML file to write; - is stdout.")],
@@ -43,10 +42,6 @@ def inspect(
 
     Parameters
     ----------
-    text:
-        text that the model reads; - is stdin.
-    text_b:
-        second text of a pair; - is stdin.
     layer:
         layer from 0 that the page opens.
     head:
@@ -67,7 +62,14 @@ def inspect(
         max_length=max_length,
         device=device,
     )
-    _write(inspection, out)
+    for view in inspection.views:
+        if view.truncated:
+            cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
+            print(f"{view.model} reads {cut}.", file=sys.stderr)
+    _write_page(out, inspection.html)
+    if len(inspection.html) > LARGE:
+        advice = "Show fewer texts or models at once, or cut with --max-length."
+        print(f"The page is larger than 10 MB and slow to open. {advice}", file=sys.stderr)
 
 
 def _items(text: str, text_b: str | None, others: Sequence[str] = ()) -> list[Any]:
@@ -77,18 +79,6 @@ def _items(text: str, text_b: str | None, others: Sequence[str] = ()) -> list[An
         raise ConfigError("Only one of the texts can come from stdin.")
     texts = [arguments.text_on_stdin() if one == arguments.STDIO else one for one in texts]
     return texts if text_b is None else [(texts[0], texts[-1]), *texts[1:-1]]
-
-
-def _write(inspection: Inspection, out: str) -> None:
-    """Write the page, and report texts that were cut and a page that is too large."""
-    for view in inspection.views:
-        if view.truncated:
-            cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
-            print(f"{view.model} reads {cut}.", file=sys.stderr)
-    _write_page(out, inspection.html)
-    if len(inspection.html) > LARGE:
-        advice = "Show fewer texts or models at once, or cut with --max-length."
-        print(f"The page is larger than 10 MB and slow to open. {advice}", file=sys.stderr)
 
 
 def _check_page(out: str, *, as_json: bool = False) -> None:
@@ -117,7 +107,7 @@ def heads(
     file: arguments.TextFile,
     /,
     *,
-    limit: int = 200,
+    limit: arguments.AtLeastOne = 200,
     max_length: int = 512,
     text_column: arguments.TextColumn = "text",
     json: arguments.AsJson = False,
@@ -139,8 +129,6 @@ def heads(
     from filbert.inspect.heads import STATISTICS, summarise_heads
     from filbert.tasks.base import cleaning_of
 
-    if limit < 1:
-        raise ConfigError(f"--limit is {limit}; give at least 1.")
     predictor = Predictor.load(model, device=device)
     predictor.max_length = min(predictor.max_length, max_length)
     clean = cleaning_of(predictor.task)
@@ -292,15 +280,15 @@ BAR_WIDTH = 20
 
 def explain(
     model: arguments.ModelName,
-    text: str,
-    text_b: str | None = None,
+    text: arguments.OneText,
+    text_b: arguments.SecondText = None,
     /,
     *,
     method: str = "integrated-gradients",
     target: str | None = None,
     word: str | None = None,
     steps: int | None = None,
-    top: int = 10,
+    top: arguments.AtLeastOne = 10,
     json: arguments.AsJson = False,
     out: arguments.OutPage = None,
     device: arguments.Device = None,
@@ -311,10 +299,6 @@ def explain(
 
     Parameters
     ----------
-    text:
-        the text; - is stdin.
-    text_b:
-        second text of a pair; - is stdin.
     method:
         integrated-gradients, gradient (times input) or leave-one-out; several between commas, or
         all.
@@ -332,7 +316,7 @@ def explain(
 
     if out is not None:
         _check_page(out, as_json=json)
-    points = _steps_by_method(method, steps, top)
+    points = _steps_by_method(method, steps)
     predictor = Predictor.load(model, device=device)
     chosen = find_target(predictor, _items(text, text_b)[0], target=target, word=word)
     explanations = [attribute(predictor, chosen, method=m, steps=n) for m, n in points.items()]
@@ -345,12 +329,10 @@ def explain(
         _print(one, top)
 
 
-def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int | None]:
+def _steps_by_method(method: str, steps: int | None) -> dict[str, int | None]:
     """Check the options, and return for each method asked for the number of steps."""
     from filbert.inspect.explain import METHODS, check_method
 
-    if top < 1:
-        raise ConfigError(f"--top is {top}; give at least 1.")
     names = METHODS if method == "all" else tuple(name.strip() for name in method.split(","))
     points = {name: steps if name == METHODS[0] or len(names) == 1 else None for name in names}
     for name, count in points.items():

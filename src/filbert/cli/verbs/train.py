@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import AsJson, OptionalFolder, flags_of
+from filbert.cli.arguments import AsJson, OptionalFolder, Overwrite, flags_of
 from filbert.cli.output import NOTHING, cell, print_json, print_places, print_run, print_table
 from filbert.errors import printable
 from filbert.train.distill_options import DistillOptions
@@ -136,7 +136,7 @@ def replay(
     *,
     out: OptionalFolder = None,
     tolerance: float | None = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     device: Annotated[
         str | None, Parameter(help="cpu, cuda, ...; by default that of the recorded run.")
     ] = None,
@@ -155,8 +155,6 @@ def replay(
     tolerance:
         largest allowed difference of a metric; by default 0 if data, versions, device and threads
         are those of the recorded run, otherwise 0.001.
-    overwrite:
-        replace an earlier run in OUT.
     """
     from rich.text import Text
 

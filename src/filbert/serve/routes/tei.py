@@ -50,7 +50,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
     options = {name: value for name, value in given.items() if value is not None}
     options |= {"normalize": body.normalize}
     engine, texts = call.start(body.model, "embed", body.inputs)
-    results = await _vectors(call, engine, texts, body, **options)
+    results = await _run(call, engine, "embed", texts, body=body, **options)
     vectors = [result.value for result in results.items]
     return await call.reply(json_list(await json_parts(vectors)), results)
 
@@ -62,7 +62,7 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     # Refuse before the model runs what would be too large.
     bytes_per_token = engine.predictor.vector_size(pooling="none") * _BYTES_PER_NUMBER
     most = shared.MAX_RESPONSE_BYTES // bytes_per_token
-    results = await _vectors(call, engine, texts, body, pooling="none", max_tokens=most)
+    results = await _run(call, engine, "embed", texts, body=body, pooling="none", max_tokens=most)
     return await call.reply([result.value for result in results.items], results)
 
 
@@ -74,7 +74,7 @@ async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     call.check([body.inputs.source_sentence], "source_sentence")
     call.check(body.inputs.sentences, "sentences")
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    results = await _vectors(call, engine, texts, options, normalize=True)
+    results = await _run(call, engine, "embed", texts, body=options, normalize=True)
     return await call.reply(_cosines(results), results)
 
 
@@ -94,7 +94,7 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
         if isinstance(item, dict):
             call.check(item["choices"], "choices")
     raw = body.raw_scores
-    results = await _run_cut(call, engine, "predict", items, body=body, raw=raw)
+    results = await _run(call, engine, "predict", items, body=body, raw=raw)
     scores = [
         _scores(engine, item, result.value, raw=raw)
         for item, result in zip(items, results.items, strict=True)
@@ -115,12 +115,12 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
     task = engine.predictor.task
     if task is None or task.spec.name == "embedding":
         texts = [body.query, *body.texts]
-        results = await _vectors(call, engine, texts, body, normalize=True)
+        results = await _run(call, engine, "embed", texts, body=body, normalize=True)
         scores = _cosines(results)
     else:
         pairs = [(body.query, text) for text in body.texts]
         raw = body.raw_scores
-        results = await _run_cut(call, engine, "predict", pairs, body=body, raw=raw)
+        results = await _run(call, engine, "predict", pairs, body=body, raw=raw)
         scores = [_relevance(task, one.value, raw=raw) for one in results.items]
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
@@ -245,20 +245,14 @@ def _cosines(results: Results) -> list[float]:
     return np.clip(vectors[1:] @ vectors[0], -1.0, 1.0).tolist()  # type: ignore[no-any-return]
 
 
-async def _vectors(
-    call: Call, engine: Engine, inputs: Sequence[Any], body: Truncation, **options: Any
-) -> Results:
-    if isinstance(body, Prompted) and body.prompt_name is not None:
-        if not all(isinstance(part, str) for part in inputs):
-            raise Refusal(422, "A prompt cannot be put in front of token ids.")
-        options["prompt"] = body.prompt_name
-    return await _run_cut(call, engine, "embed", inputs, body=body, **options)
-
-
-async def _run_cut(
+async def _run(
     call: Call, engine: Engine, kind: str, items: Sequence[Any], *, body: Truncation, **options: Any
 ) -> Results:
-    """Run the query with texts cut on the side that the body names."""
+    """Run the query with the prompt of the body, and texts cut on the side that it names."""
+    if isinstance(body, Prompted) and body.prompt_name is not None:
+        if not all(isinstance(item, str) for item in items):
+            raise Refusal(422, "A prompt cannot be put in front of token ids.")
+        options["prompt"] = body.prompt_name
     predictor = engine.predictor
     task, tokenizer = predictor.task, predictor.tokenizer
     reads_all = kind == "predict" and task is not None and task.spec.windows
