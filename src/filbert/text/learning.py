@@ -229,13 +229,13 @@ def learn_merges(
     Source: Sennrich et al. 2016, algorithm 1; ties as in the `tokenizers` library.
     """
     ids = {token: number for number, token in enumerate(tokens)}
-    counts, where = _count_pairs(words)
-    queue = [(-count, key) for key, count in counts.items()]
+    pairs = _Pairs(words)
+    queue = [(-count, key) for key, count in pairs.counts.items()]
     heapify(queue)
     merges: list[tuple[str, str]] = []
     while queue and len(tokens) < size:
         negative, key = heappop(queue)
-        count = counts.get(key, 0)
+        count = pairs.counts.get(key, 0)
         if count != -negative:
             # Its count has decreased since it was queued.
             if count > 0:
@@ -250,80 +250,56 @@ def learn_merges(
             tokens.append(joined)
             progress("learning entries", 1)
         merges.append((tokens[left], tokens[right]))
-        raised: set[int] = set()
-        for index in where.pop(key):
-            symbols, count = words[index]
-            _join(symbols, left, right, ids[joined], count, index, counts, where, raised)
-        counts.pop(key, None)
-        raised.discard(key)
-        for pair_key in raised:
-            if counts[pair_key] > 0:
-                heappush(queue, (-counts[pair_key], pair_key))
+        for pair in pairs.join(left, right, ids[joined]) - {key}:
+            if pairs.counts[pair] > 0:
+                heappush(queue, (-pairs.counts[pair], pair))
     return merges
 
 
-def _count_pairs(
-    words: Sequence[tuple[list[int], int]],
-) -> tuple[dict[int, int], dict[int, array[int]]]:
-    """Return the count of each pair of neighbours, and the words in which it occurs."""
-    counts: dict[int, int] = {}
-    where: dict[int, array[int]] = {}
-    for index, (symbols, count) in enumerate(words):
-        for pair in zip(symbols, symbols[1:], strict=False):
-            key = pair[0] << _HALF | pair[1]
-            if key in counts:
-                counts[key] += count
-                # A pair may occur twice in a word.
-                if where[key][-1] != index:
-                    where[key].append(index)
-            else:
-                counts[key] = count
-                where[key] = array("I", (index,))
-    return counts, where
+class _Pairs:
+    """Pairs of neighbours in words: their counts, and the words in which each of them occurs."""
 
+    def __init__(self, words: Sequence[tuple[list[int], int]]) -> None:
+        self.words = words
+        self.counts: dict[int, int] = {}
+        self.where: dict[int, array[int]] = {}
+        for index, (symbols, count) in enumerate(words):
+            for left, right in zip(symbols, symbols[1:], strict=False):
+                self._add(left << _HALF | right, count, index)
 
-def _join(
-    symbols: list[int],
-    left: int,
-    right: int,
-    joined: int,
-    count: int,
-    index: int,
-    counts: dict[int, int],
-    where: dict[int, array[int]],
-    raised: set[int],
-) -> None:
-    """Join left and right in one word, and update the counts of its pairs."""
-    at = 0
-    while True:
-        try:
-            at = symbols.index(left, at)
-        except ValueError:
-            return
-        if at + 1 >= len(symbols):
-            return
-        if symbols[at + 1] != right:
-            at += 1
-            continue
-        changed = []
-        if at:
-            before = symbols[at - 1] << _HALF
-            counts[before | left] = counts.get(before | left, 0) - count
-            changed.append(before | joined)
-        if at + 2 < len(symbols):
-            after = symbols[at + 2]
-            gone = right << _HALF | after
-            counts[gone] = counts.get(gone, 0) - count
-            changed.append(joined << _HALF | after)
-        for pair_key in changed:
-            counts[pair_key] = counts.get(pair_key, 0) + count
-            if pair_key in where:
-                where[pair_key].append(index)
-            else:
-                where[pair_key] = array("I", (index,))
-            raised.add(pair_key)
-        symbols[at : at + 2] = [joined]
-        at += 1
+    def _add(self, pair: int, count: int, index: int) -> None:
+        if pair not in self.where:
+            self.where[pair] = array("I", (index,))
+        elif self.where[pair][-1] != index:  # a pair may occur twice in a word
+            self.where[pair].append(index)
+        self.counts[pair] = self.counts.get(pair, 0) + count
+
+    def _remove(self, pair: int, count: int) -> None:
+        self.counts[pair] = self.counts.get(pair, 0) - count
+
+    def join(self, left: int, right: int, joined: int) -> set[int]:
+        """Join two neighbours in all words; return the pairs that occur more often now."""
+        key, raised = left << _HALF | right, set[int]()
+        for index in self.where.pop(key):
+            symbols, count = self.words[index]
+            at = 0
+            while left in symbols[at:-1]:
+                at = symbols.index(left, at)
+                if symbols[at + 1] == right:
+                    if at:
+                        before = symbols[at - 1] << _HALF
+                        self._remove(before | left, count)
+                        self._add(before | joined, count, index)
+                        raised.add(before | joined)
+                    if at + 2 < len(symbols):
+                        after = symbols[at + 2]
+                        self._remove(right << _HALF | after, count)
+                        self._add(joined << _HALF | after, count, index)
+                        raised.add(joined << _HALF | after)
+                    symbols[at : at + 2] = [joined]
+                at += 1
+        self.counts.pop(key, None)
+        return raised
 
 
 # How well a vocabulary fits.
