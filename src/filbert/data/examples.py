@@ -143,12 +143,9 @@ def encode_rows(
 
 
 def _without_middle(whole: Encoding, max_length: int) -> Encoding:
-    assert whole.sequence is not None
-    inside = np.flatnonzero(whole.sequence >= 0)
-    before, after = int(inside[0]), int(inside[-1]) + 1
-    limit = max_length - (whole.num_tokens - (after - before))
+    (low, high), limit = whole.text_rows(), whole.max_text_tokens(max_length)
     if limit < 1:
         raise ConfigError(f"max_length {max_length} is too short for a text.")
     head = round(limit * _HEAD / _HEAD_AND_TAIL)
-    kept = np.r_[: before + head, after - (limit - head) : whole.num_tokens]
+    kept = np.r_[: low + head, high - (limit - head) : whole.num_tokens]
     return Encoding(whole.input_ids[kept], whole.token_type_ids[kept], whole.num_tokens)
