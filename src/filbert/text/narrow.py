@@ -26,7 +26,7 @@ def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> np.ndarray:
 
 
 def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> list[int]:
-    """Return the ids to keep, ascending: the entries that occur in the text, and those always required.
+    """Return the ids to keep, ascending: entries that occur in the text, and required ones.
 
     Required are the special and added tokens, and the text's letters, so that a word of known
     letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
