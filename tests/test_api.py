@@ -13,7 +13,7 @@ import polars
 import pytest
 
 import filbert
-from filbert.data.doctor import Report
+from filbert.tasks.doctor import Report
 
 ROOT = Path(__file__).parents[1]
 

@@ -83,7 +83,7 @@ def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere
     ("modules", "forbidden"),
     [
         (
-            "filbert.cli.main, filbert.text.tokenizer, filbert.data.doctor, filbert.data.texts, "
+            "filbert.cli.main, filbert.text.tokenizer, filbert.data.texts, "
             "filbert.checkpoints.opening, filbert.report.run",
             {"torch", "matplotlib", "sklearn"},
         ),

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from filbert import keywords
-    from filbert.data.doctor import Report
     from filbert.inference.predictor import Predictor, VectorOptions
+    from filbert.tasks.doctor import Report
     from filbert.text.tokenizer import Text, Tokenizer
 
 P = ParamSpec("P")
@@ -345,9 +345,8 @@ def check(
     Returns:
         `problems`, the most serious first, and counts for each file in `splits`.
     """
-    from filbert.data.doctor import check as check_rows
     from filbert.tasks.base import task_class
-    from filbert.tasks.rows import row_check
+    from filbert.tasks.doctor import check as check_rows
 
     rows = {"train": data, "dev": dev, "test": test}
     with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
@@ -361,7 +360,7 @@ def check(
             max_length = max_length or tokenizer.max_length
         return check_rows(
             [(name, path) for name, path in files.items() if path is not None],
-            row_check(checked),
+            checked,
             chosen.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,
@@ -572,7 +571,7 @@ def export(
 
     if format != "onnx":
         raise ConfigError(f"--format {format} is not one of onnx.")
-    check_target(Path(out), find_model(str(model)), overwrite=overwrite, markers=("config.json",))
+    check_target(Path(out), find_model(str(model)), overwrite=overwrite)
     with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
         return export_onnx(
             str(model),
@@ -608,7 +607,7 @@ def shrink(
     from filbert.train.base_model import layers_to_keep
 
     place = find_model(str(model))
-    check_target(Path(out), place, overwrite=overwrite, markers=("config.json",))
+    check_target(Path(out), place, overwrite=overwrite)
     with _chosen(ColumnNames, columns) as names:
         layers = None
         if keep_layers is not None:

@@ -50,7 +50,7 @@ def convert_model(
     """
     _check_options(to, data=data, max_loss=max_loss, adapter=adapter)
     place = find_model(source)
-    marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
+    check_target(target, place, overwrite=overwrite)
     checkpoint = read_checkpoint(place, adapter=adapter)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
@@ -74,6 +74,7 @@ def convert_model(
         )
         stored = (checkpoint.filbert or {}) | {"int8": facts["int8"]}
         checkpoint = replace(checkpoint, filbert=stored)
+    marker = next((name for name in _MARKERS if (target / name).is_file()), _MARKERS[0])
     with replace_folder(target, marker=marker) as new:
         if to == "google":
             return facts | {"files": google.write(checkpoint, tokenizer, new)}

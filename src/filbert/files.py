@@ -144,25 +144,15 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
         _delete(old)
 
 
-def check_target(target: Path, place: Path, *, overwrite: bool, markers: tuple[str, ...]) -> str:
-    """Check that a folder may be written, and return the file that allows replacing it.
-
-    Args:
-        place: The model that it is made from.
-        markers: Files of which a replaceable folder has one.
-
-    Raises:
-        InputError: The target exists, or it is the source.
-    """
+def check_target(target: Path, place: Path, *, overwrite: bool) -> None:
+    """Raise an InputError if a folder exists, or holds the model at `place`, its source."""
     home = (place if place.is_dir() else place.parent).resolve()
     resolved = target.resolve()
     if home == resolved or resolved in home.parents:
         raise InputError(f"{target} holds the source. Name another folder to write to.")
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return markers[0]
-    if not overwrite:
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not is_empty and not overwrite:
         raise InputError(f"{target} exists. Name another folder, or add --overwrite.")
-    return next((name for name in markers if (target / name).is_file()), markers[0])
 
 
 def load_json(path: Path, *, most: int = MAX_JSON_BYTES) -> Any:

@@ -109,16 +109,17 @@ def cut_vocabulary(
         InputError: There is no text.
     """
     use = count_entries(tokenizer, texts())
-    narrowed = without_others(tokenizer, useful_entries(tokenizer, use))
-    changed, before, after = count_changed(tokenizer, narrowed, texts())
-    rows = torch.tensor(narrowed.kept)
-    config, pad = checkpoint.config, narrowed.tokenizer.pad_id
+    kept = useful_entries(tokenizer, use)
+    narrowed = without_others(tokenizer, kept)
+    changed, before, after = count_changed(tokenizer, narrowed, kept, texts())
+    rows = torch.tensor(kept)
+    config, pad = checkpoint.config, narrowed.pad_id
     if config.positions.offset and pad is not None and pad != config.positions.offset - 1:
         raise ConfigError(
             "This model counts its positions from the id of the padding token. Its vocabulary "
             "cannot be cut."
         )
-    new_ids = {old: new for new, old in enumerate(narrowed.kept)}
+    new_ids = {old: new for new, old in enumerate(kept)}
     extra = {
         key: new_ids[value] if key.endswith(_ID) else value
         for key, value in checkpoint.extra.items()
@@ -143,7 +144,7 @@ def cut_vocabulary(
         "corpus_tokens": after,
         "corpus_tokens_before": before,
     }
-    return smaller, narrowed.tokenizer, facts
+    return smaller, narrowed, facts
 
 
 def _corpus(predictor: Predictor, files: Sequence[str], names: ColumnNames) -> Iterator[str]:

@@ -113,7 +113,7 @@ def test_a_sentence_begins_a_word_even_where_its_first_piece_does_not_look_so(ti
     assert [len(p) for p, _ in mask(rows, masker)[1]] == [0], "a word of 42 would overshoot 7"
     fresh = np.zeros(44, dtype=bool)
     fresh[1:43:3] = True
-    [(positions, _)] = mask(rows._replace(fresh=fresh), masker)[1]
+    [(positions, _)] = mask(TokenRows(ids, rows.starts, rows.keys, fresh), masker)[1]
     assert len(positions) == 6, "two words of three"
 
 

@@ -108,7 +108,7 @@ def test_bad_rows_go_to_on_error_and_reading_goes_on(tmp_path):
 )
 def test_options_that_do_not_go_together_are_refused(given, sentence):
     with pytest.raises(ConfigError) as caught:
-        _ = ColumnNames(**given).merge
+        _ = ColumnNames(**given).merged
     assert sentence in str(caught.value)
 
 

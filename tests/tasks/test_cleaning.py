@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import check
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.tasks.base import (
@@ -14,7 +13,8 @@ from filbert.tasks.base import (
     task_names,
     task_to_dict,
 )
-from filbert.tasks.rows import row_check, row_texts
+from filbert.tasks.doctor import check
+from filbert.tasks.rows import row_texts
 from filbert.text.clean import Cleaning
 
 NAMES = ColumnNames()
@@ -81,7 +81,7 @@ def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):
     seen, plain = (
         check(
             [("train", path)],
-            row_check(kind.from_options(TaskOptions(clean=clean), NAMES)),
+            kind.from_options(TaskOptions(clean=clean), NAMES),
             NAMES,
             tokenizer=tiny,
             max_length=9,

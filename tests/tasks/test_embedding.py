@@ -20,7 +20,7 @@ from filbert.tasks.base import (
     task_to_dict,
 )
 from filbert.tasks.embedding import SentenceEmbedding
-from filbert.tasks.rows import read_task_rows, row_check, row_of_value, row_texts
+from filbert.tasks.rows import read_task_rows, row_of_value, row_texts
 
 PAIRS = [
     ("the film was good", "a great film"),
@@ -157,9 +157,9 @@ def test_a_training_row_without_a_second_text_is_refused(pair, loss, tiny):
 
 def test_the_doctor_hears_of_pairs_that_teach_nothing():
     same = rows(1, pairs=[("good", "good")])
-    assert [f.kind for f in row_check(SentenceEmbedding()).findings(same, None, 128)] == [
-        "identical_pair"
-    ]
+    task = SentenceEmbedding()
+    (finding,) = task.spec.row_format.findings(task, same, None, 128)
+    assert finding.kind == "identical_pair"
 
 
 def test_rows_to_predict_may_be_single_texts_and_rows_to_learn_may_not(tmp_path):

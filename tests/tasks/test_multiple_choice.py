@@ -10,8 +10,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import InputError
 from filbert.tasks.base import Targets, TaskOptions
-from filbert.tasks.multiple_choice import MultipleChoice
-from filbert.tasks.rows import read_task_rows, row_check, row_labels, row_of_value
+from filbert.tasks.multiple_choice import CHOICES, MultipleChoice
+from filbert.tasks.rows import read_task_rows, row_labels, row_of_value
 
 CODAH = ColumnNames(
     context_column="prompt", choice_columns=("ending0", "ending1", "ending2", "ending3")
@@ -51,7 +51,7 @@ def test_a_missing_label_is_refused_with_file_and_line(label):
 
 def test_empty_and_repeated_choices_are_found_where_they_stand():
     rows = [row(0), row(0, ("a", " "), 3), row(0, ("a", "a"), 4)]
-    found = list(row_check(MultipleChoice()).findings(rows, None, 128))
+    found = list(CHOICES.findings(MultipleChoice(), rows, None, 128))
     assert [(f.level, f.kind, f.where) for f in found] == [
         ("warning", "empty_choice", "train.jsonl:3"),
         ("warning", "repeated_choice", "train.jsonl:4"),
@@ -183,5 +183,5 @@ def test_codah_is_read_as_published(shared_data):
     fitted = task.fit(rows)
     assert fitted.num_choices == 4
     assert np.bincount([fitted.gold(row) for row in rows]).tolist() == [689, 684, 697, 706]
-    kinds = [f.kind for f in row_check(fitted).findings(rows, None, 128)]
+    kinds = [f.kind for f in CHOICES.findings(fitted, rows, None, 128)]
     assert kinds.count("repeated_choice") == 3

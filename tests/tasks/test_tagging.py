@@ -17,8 +17,8 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
 from filbert.tasks.base import TaskOptions, task_class, task_from_dict, task_to_dict
-from filbert.tasks.rows import read_task_rows, row_check, row_labels, row_of_value, row_texts
-from filbert.tasks.tagging import Tagging
+from filbert.tasks.rows import read_task_rows, row_labels, row_of_value, row_texts
+from filbert.tasks.tagging import SENTENCES, Tagging
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 NAMES = ColumnNames()
@@ -255,14 +255,14 @@ def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny):
         Row({"text": "one", "spans": [[0, 1], [1, 2]]}, "g", 1),
     ]
     task = Tagging()
-    found = [(f.level, f.kind, f.where) for f in row_check(task).findings(rows, tiny, 64)]
+    found = [(f.level, f.kind, f.where) for f in SENTENCES.findings(task, rows, tiny, 64)]
     assert found == [
         ("error", "broken_bio", "f:3"),
         ("warning", "widened_span", "g:1, characters 0 to 1"),
         ("warning", "lost_span", "g:1, characters 1 to 2"),
         ("note", "word_without_token", "f:4"),
     ]
-    assert [f.kind for f in row_check(task).findings(rows, None, 64)] == [
+    assert [f.kind for f in SENTENCES.findings(task, rows, None, 64)] == [
         "broken_bio",
         "widened_span",
         "lost_span",

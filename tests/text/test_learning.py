@@ -109,9 +109,9 @@ def test_counts_of_neighbours_stay_right_through_hundreds_of_merges():
 
 def test_expected_uses_are_those_over_all_segmentations():
     counts = {"abab": 3, "aba": 2, "b": 4, "bbab": 2}
-    pieces, lattice, _ = _candidates(counts, ["a", "b"], 100, 2)
-    chance = np.linspace(0.1, 0.9, len(pieces.texts))
-    known = dict(zip(pieces.texts, chance, strict=True))
+    lattice, _ = _candidates(counts, ["a", "b"], 100, 2)
+    chance = np.linspace(0.1, 0.9, len(lattice.texts))
+    known = dict(zip(lattice.texts, chance, strict=True))
 
     def ways(rest: str) -> list[list[str]]:
         if not rest:
@@ -130,7 +130,7 @@ def test_expected_uses_are_those_over_all_segmentations():
         for way, weight in zip(all_ways, weights, strict=True):
             for piece in way:
                 expected[piece] += count * weight / sum(weights)
-    found = dict(zip(pieces.texts, _expected(lattice, chance), strict=True))
+    found = dict(zip(lattice.texts, _expected(lattice, chance), strict=True))
     assert len(found) > 6
     # Both sum the same float64 terms in different order.
     assert found == pytest.approx(dict(expected), rel=1e-12)
@@ -214,7 +214,7 @@ def test_beyond_the_memory_the_rarest_words_are_dropped(monkeypatch):
     assert found.report["corpus"]["dropped_count"] >= 1
     assert found.report["corpus"]["different_words"] <= 1000
     # The frequent words were never dropped.
-    counter, _ = learning.count_words(
+    counter, *_ = learning.count_words(
         lambda: [*frequent, *many_words(100)],
         LearnOptions(kind="wordpiece", size=100),
         progress=lambda what, done: None,

@@ -38,28 +38,26 @@ def texts() -> list[str]:
 
 
 def narrowed(tokenizer: Tokenizer, texts: list[str]):
-    use = count_entries(tokenizer, texts)
-    return without_others(tokenizer, useful_entries(tokenizer, use))
+    kept = useful_entries(tokenizer, count_entries(tokenizer, texts))
+    return kept, without_others(tokenizer, kept)
 
 
 @pytest.fixture(scope="module")
 def real(shared_data: Path, texts: list[str]):
-    """By kind: the tokenizer, what the texts need of it, and what is left of it for them."""
+    """By kind: the tokenizer, the ids that the texts need, and the tokenizer with these only."""
     found = {}
     for name in KINDS:
         tokenizer = Tokenizer.load(shared_data / "tokenizers" / name)
-        use = count_entries(tokenizer, texts)
-        left = without_others(tokenizer, useful_entries(tokenizer, use))
-        found[name] = (tokenizer, use, left)
+        found[name] = (tokenizer, *narrowed(tokenizer, texts))
     return found
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_corpus_is_cut_into_the_same_tokens_and_pairs_too(real, texts, tmp_path, name):
-    tokenizer, _, small = real[name]
-    assert small.tokenizer.vocab_size == len(small.kept) < tokenizer.vocab_size / 3
-    assert count_changed(tokenizer, small, texts)[0] == 0
-    small.tokenizer.save(tmp_path)
+    tokenizer, kept, small = real[name]
+    assert small.vocab_size == len(kept) < tokenizer.vocab_size / 3
+    assert count_changed(tokenizer, small, kept, texts)[0] == 0
+    small.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     pairs = list(zip(texts, reversed(texts), strict=True))
     for one, other in zip(tokenizer.encode(pairs), again.encode(pairs), strict=True):
@@ -81,22 +79,22 @@ def test_an_unknown_letter_of_a_unigram_vocabulary_costs_what_it_did():
     backend = Backend(models.Unigram(scores, unk_id=0))
     tokenizer = Tokenizer(Vocabulary(backend, {"unk": "<unk>"}))
     assert tokenizer.encode(["xyzw"])[0].input_ids.tolist() == [1, 2]
-    small = narrowed(tokenizer, ["xyzw", "yzw"])
-    assert small.kept == (0, 1, 2, 3, 4)
-    assert count_changed(tokenizer, small, ["xyzw"])[0] == 0
+    kept, small = narrowed(tokenizer, ["xyzw", "yzw"])
+    assert kept == [0, 1, 2, 3, 4]
+    assert count_changed(tokenizer, small, kept, ["xyzw"])[0] == 0
 
 
 def test_letters_of_the_corpus_stay_in_both_forms(tmp_path):
     tokenizer = wordpiece(tmp_path, ["film", "f", "##f", "##i", "i", "l", "##m", "q", "##q"])
-    small = narrowed(tokenizer, ["film"])
+    _, small = narrowed(tokenizer, ["film"])
     known = {"film", "f", "##f", "##i", "i", "l", "##m"}
-    assert known | set(tokenizer.specials.values()) == set(small.tokenizer.backend.get_vocab())
+    assert known | set(tokenizer.specials.values()) == set(small.backend.get_vocab())
 
 
 def test_entries_of_byte_level_bpe_stay_with_what_they_are_merged_from(real):
     tokenizer, _, small = real["roberta-base"]
-    merges = json.loads(small.tokenizer.backend.to_str())["model"]["merges"]
+    merges = json.loads(small.backend.to_str())["model"]["merges"]
     made = {"".join(merge) for merge in merges}
-    ids = small.tokenizer.backend.get_vocab()
+    ids = small.backend.get_vocab()
     assert all(len(text) == 1 or text in made or text[0] == "<" for text in ids)
     assert sum(len(text) == 1 for text in ids) == 256

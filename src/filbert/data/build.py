@@ -117,7 +117,9 @@ def build_corpus(
                 if on_progress:
                     on_progress(counts["read_bytes"], num_tokens, time.perf_counter() - begin)
 
-            rest = _write_shards(folder, done, blocks, options, workers, report)
+            by_rules = options.sentences == "rules"
+            encoded = encode_blocks(blocks, folder / TOKENIZER, by_rules=by_rules, workers=workers)
+            rest = _write_shards(folder, done, encoded, report)
             num_bytes += counts["read_bytes"]
             done = _finish(folder, done, counts, rest)
     return Built(done, num_bytes, time.perf_counter() - begin, workers, kept)
@@ -196,20 +198,16 @@ def _differences(old: dict[str, Any], plan: dict[str, Any]) -> list[str]:
 def _write_shards(
     folder: Path,
     done: dict[str, Any],
-    blocks: Iterable[Block],
-    options: CorpusOptions,
-    workers: int,
+    blocks: Generator[EncodedBlock, None, None],
     report: Callable[[int], None],
 ) -> list[EncodedBlock]:
-    """Encode blocks and write full shards; return the last blocks if they have no token."""
+    """Write full shards; return the last blocks if they have no token."""
     num_tokens = _total(done["shards"], "tokens")
     pending: list[EncodedBlock] = []
     pending_tokens = 0
     try:
-        by_rules = options.sentences == "rules"
-        results = encode_blocks(blocks, folder / TOKENIZER, by_rules=by_rules, workers=workers)
-        with closing(results):
-            for encoded in results:
+        with closing(blocks):
+            for encoded in blocks:
                 pending.append(encoded)
                 pending_tokens += len(encoded.shard.tokens)
                 num_tokens += len(encoded.shard.tokens)

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from filbert.data.labels import Merge
+from filbert.data.labels import MAX_LABEL, is_set
 from filbert.data.records import Row, column_names, has_columns, read_rows
-from filbert.data.streams import OnError, name_of
+from filbert.data.streams import OnError, check_each, name_of
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are looked at to recognise columns.
@@ -107,11 +107,16 @@ class ColumnNames:
         return own
 
     @property
-    def merge(self) -> Merge | None:
-        """The columns that are merged into one label, if any; a ConfigError for half of it."""
-        if self.merge_labels is None and self.merge_as is None:
+    def merged(self) -> tuple[str, str] | None:
+        """The labels that 0/1 columns are merged into, if any: "not malicious" and "malicious".
+
+        Raises:
+            ConfigError: One of the two options is missing or wrong.
+        """
+        columns, name = self.merge_labels, self.merge_as
+        if columns is None and name is None:
             return None
-        if self.merge_labels is None or self.merge_as is None:
+        if columns is None or name is None:
             raise ConfigError(
                 "--merge-labels names 0/1 columns, and --as the label that they become; give both, "
                 "as in --merge-labels toxic,insult --as malicious."
@@ -120,12 +125,18 @@ class ColumnNames:
             raise ConfigError(
                 "--merge-labels and --label-column both say where the label is; give one of them."
             )
-        return Merge(tuple(self.merge_labels), self.merge_as)
+        if not columns or len(set(columns)) < len(columns):
+            names = printable(", ".join(columns)) or "nothing"
+            raise ConfigError(f"--merge-labels names {names}; give different columns.")
+        name = name.strip(" ")
+        if not name or not name.isprintable() or len(name) > MAX_LABEL:
+            raise ConfigError(f"--as {printable(name)!r} is no label; give a word.")
+        return (f"not {name}", name)
 
     def refuse_label_columns(self, instead: str) -> None:
         """Raise a ConfigError for 0/1 columns: the rows of the task hold `instead`."""
-        if self.label_columns or self.merge:
-            option = "--merge-labels" if self.merge else "--label-columns"
+        if self.label_columns or self.merged:
+            option = "--merge-labels" if self.merged else "--label-columns"
             raise ConfigError(f"{option} is for classification; {instead}.")
 
     def declared_labels(
@@ -138,13 +149,13 @@ class ColumnNames:
         Raises:
             ConfigError: Two options name the labels, or one label is named twice.
         """
-        merge = self.merge
-        if bool(merge) + bool(labels) + bool(self.label_columns) > 1 or (merge and multilabel):
+        merged = self.merged
+        if bool(merged) + bool(labels) + bool(self.label_columns) > 1 or (merged and multilabel):
             raise ConfigError(
                 "--labels, --label-columns and --merge-labels all name the labels; give one of "
                 "them. --merge-labels excludes --multilabel."
             )
-        names = tuple(merge.labels if merge else labels or self.label_columns or ())
+        names = tuple(merged or labels or self.label_columns or ())
         if len(set(names)) < len(names):
             raise ConfigError(f"The labels {list(names)} name one label twice.")
         return names or None
@@ -168,19 +179,30 @@ class ColumnNames:
                 has named their column.
         """
         named = [name for name in optional if self.given(name) is not None]
-        merge = self.merge if "label" in required else None
-        wanted = [name for name in (*required, *named) if merge is None or name != "label"]
+        merged = self.merged if "label" in required else None
+        columns = (self.merge_labels or ()) if merged else ()
+        wanted = [name for name in (*required, *named) if not merged or name != "label"]
         rows = read_rows(
             path,
             columns={name: self.own(name) for name in wanted},
             required=wanted,
             optional=[name for name in optional if name not in named],
-            extra=extra if merge is None else (*extra, *merge.columns),
+            extra=(*extra, *columns),
             separator=self.separator,
             encoding=self.encoding,
             on_error=on_error,
         )
-        return rows if merge is None else merge.rows(rows, keep=extra, on_error=on_error)
+        if not merged:
+            return rows
+        dropped = frozenset(columns) - frozenset(extra)
+
+        def with_label(row: Row) -> Row:
+            # A list, so that all columns are checked.
+            label = merged[any([is_set(row, column) for column in columns])]
+            kept = {name: value for name, value in row.values.items() if name not in dropped}
+            return Row(kept | {"label": label}, row.path, row.line)
+
+        return check_each(rows, with_label, on_error)
 
 
 def first_value(path: str | Path, names: ColumnNames, column: str) -> Any:

@@ -211,14 +211,12 @@ class SentenceWindow(NamedTuple):
         rows: the first token of each, as its place in the example, int64 (k,).
         leaders: for every word of the sentence the one that is predicted for it, int64 (n,):
             itself; an earlier one, in whose first token it begins; or -1 if it has no token.
-        num_tokens: of the whole sentence, special tokens counted once.
     """
 
     sentence: Sentence
     words: np.ndarray
     rows: np.ndarray
     leaders: np.ndarray
-    num_tokens: int
 
 
 def stride_of(max_length: int) -> int:
@@ -251,11 +249,10 @@ def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[SentenceWi
         context = np.minimum(first[there] - start, end - 1 - last[there])
         owner[there] = np.where(context > best[there], number, owner[there])
         best[there] = np.maximum(context, best[there])
-    num_tokens = length + len(encodings[0].input_ids) - len(bodies[0])
     order = np.argsort(owner, kind="stable")
     shares = np.split(order, np.searchsorted(owner[order], np.arange(1, len(borders))))
     return [
-        SentenceWindow(sentence, words[mine], body[first[mine] - start], leaders, num_tokens)
+        SentenceWindow(sentence, words[mine], body[first[mine] - start], leaders)
         for mine, body, (start, _) in zip(shares, bodies, borders, strict=True)
     ]
 

@@ -48,16 +48,20 @@ def collate(examples: Sequence[Example]) -> PackedBatch:
     return pack([e.input_ids for e in examples], [e.token_type_ids for e in examples])
 
 
+def by_row(examples: Sequence[Example]) -> list[list[Example]]:
+    """Return the examples of each row, in order: its windows or choices."""
+    return [list(group) for _, group in groupby(examples, lambda e: e.row)]
+
+
 def rows_of(examples: Sequence[Example]) -> tuple[int, ...]:
-    """Return the number of examples of each row, in order: its windows or choices."""
-    return tuple(len(list(group)) for _, group in groupby(examples, lambda e: e.row))
+    """Return the number of examples of each row, in order."""
+    return tuple(map(len, by_row(examples)))
 
 
 def lengths_of(examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return for each row whether it was truncated, and its tokens before that."""
     lengths = []
-    for _, group in groupby(examples, lambda e: e.row):
-        row = list(group)
+    for row in by_row(examples):
         whole = row[0].row_tokens or max(example.num_tokens for example in row)
         lengths.append({"truncated": any(e.truncated for e in row), "num_tokens": whole})
     return lengths
@@ -139,12 +143,9 @@ def encode_rows(
 
 
 def _without_middle(whole: Encoding, max_length: int) -> Encoding:
-    assert whole.sequence is not None
-    inside = np.flatnonzero(whole.sequence >= 0)
-    before, after = int(inside[0]), int(inside[-1]) + 1
-    limit = max_length - (whole.num_tokens - (after - before))
+    (low, high), limit = whole.text_rows(), whole.max_text_tokens(max_length)
     if limit < 1:
         raise ConfigError(f"max_length {max_length} is too short for a text.")
     head = round(limit * _HEAD / _HEAD_AND_TAIL)
-    kept = np.r_[: before + head, after - (limit - head) : whole.num_tokens]
+    kept = np.r_[: low + head, high - (limit - head) : whole.num_tokens]
     return Encoding(whole.input_ids[kept], whole.token_type_ids[kept], whole.num_tokens)

@@ -256,15 +256,13 @@ class Instances:
         """Return some rows with their masks, in the order of `rows`."""
         plan = self.plan(version)[rows]
         starts = np.concatenate([[0], np.cumsum(self.lengths(version, rows))])
-        ids = np.empty(starts[-1], dtype=np.int32)
-        types = np.zeros(starts[-1], dtype=np.uint8)
+        ids, types = np.empty(starts[-1], dtype=np.int32), np.zeros(starts[-1], dtype=np.uint8)
         fresh = None if self.options.masking == "token" else np.zeros(starts[-1], dtype=bool)
+        tokens = TokenRows(ids, starts, keys_of(self.seed, version, rows), fresh)
         bounds, inside = starts.tolist(), self._borders_inside(plan).tolist()
         for at, numbers, borders in zip(bounds[:-1], plan.tolist(), inside, strict=True):
-            self._fill(ids, types, fresh, at, numbers, self._document_starts[slice(*borders)])
-        masked, targets = mask(
-            TokenRows(ids, starts, keys_of(self.seed, version, rows), fresh), self.masker
-        )
+            self._fill(tokens, types, at, numbers, self._document_starts[slice(*borders)])
+        masked, targets = mask(tokens, self.masker)
         labels = [None if label == _NO_LABEL else label for label in plan[:, 4].tolist()]
         return [
             Example(row, masked[a:b], types[a:b], b - a, MaskedRow(*target, label))
@@ -274,16 +272,10 @@ class Instances:
         ]
 
     def _fill(
-        self,
-        ids: np.ndarray,
-        types: np.ndarray,
-        fresh: np.ndarray | None,
-        at: int,
-        numbers: list[int],
-        borders: np.ndarray,
+        self, tokens: TokenRows, types: np.ndarray, at: int, numbers: list[int], borders: np.ndarray
     ) -> None:
         """Write one row at `at`; a separator precedes each document border inside it."""
-        frame, offsets = self.frame, self.sentences.borders
+        frame, offsets, ids, fresh = self.frame, self.sentences.borders, tokens.ids, tokens.fresh
         segments = [numbers[0:2], numbers[2:4]][: len(frame.types)]
         for index, special in enumerate(frame.specials):
             ids[at : at + len(special)] = special

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.data.streams import OnError, check_each
 from filbert.errors import ConfigError, InputError, printable
 
 MAX_LABEL = 200
@@ -56,12 +54,12 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
     """Return the labels of a row, exactly one unless multi-label, or raise an InputError.
 
     Args:
-        columns: 0/1 columns that replace `label` or `labels`.
+        columns: 0/1 columns that replace `label` or `labels`, unless the row has a list instead.
         multilabel: Whether to read `labels`.
     """
-    if columns:
-        return [name for name in columns if _is_set(row, name)]
-    if multilabel:
+    if columns and (columns[0] in row.values or not has_list(row)):
+        return [name for name in columns if is_set(row, name)]
+    if multilabel or has_list(row):
         return _labels_of_list(row)
     value = row.values.get("label")
     name = "" if value is None else _name_in(row, value)
@@ -98,8 +96,8 @@ def _labels_of_list(row: Row) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-def _is_set(row: Row, column: str) -> bool:
-    """Return whether a 0/1 column holds 1."""
+def is_set(row: Row, column: str) -> bool:
+    """Return whether a 0/1 column holds 1, or raise an InputError for other values."""
     value = row.values.get(column)
     name = str(value).lower().removesuffix(".0")
     if name not in ("0", "1", "true", "false"):
@@ -191,62 +189,3 @@ def loss_weights(
         return tuple((num_rows - counts) / counts)
     # As scikit-learn's "balanced": the mean weight of a training row is 1.
     return tuple(num_rows / (len(counts) * counts))
-
-
-# 0/1 columns that become one label
-
-
-@dataclass(frozen=True)
-class Merge:
-    """Which 0/1 columns become which label.
-
-    The labels are words, "malicious" and "not malicious", so that predictions and reports are
-    understood without a legend.
-
-    Attributes:
-        name: The label of a row with a 1 in any of them.
-    """
-
-    columns: tuple[str, ...]
-    name: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name.strip(" "))
-        if not self.columns or len(set(self.columns)) < len(self.columns):
-            names = printable(", ".join(self.columns)) or "nothing"
-            raise ConfigError(f"--merge-labels names {names}; give different columns.")
-        if not self.name or not self.name.isprintable() or len(self.name) > MAX_LABEL:
-            raise ConfigError(f"--as {printable(self.name)!r} is no label; give a word.")
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """Both labels, the positive class second."""
-        return (f"not {self.name}", self.name)
-
-    def require_labels(self, labels: Sequence[str] | None) -> None:
-        """Raise a ConfigError unless a model's labels are these two; None: any number of them."""
-        if labels is None or set(labels) != set(self.labels):
-            given = "any number of labels" if labels is None else f"one of {listed(labels)}"
-            raise ConfigError(
-                f"--merge-labels makes one label of {listed(self.labels)}; this model gives "
-                f"{given}. Name the merged label with --as as it was in training."
-            )
-
-    def rows(
-        self, rows: Iterable[Row], *, keep: Sequence[str] = (), on_error: OnError | None = None
-    ) -> Iterator[Row]:
-        """Return the rows with one column `label` in place of the 0/1 columns.
-
-        Args:
-            keep: Those of the columns that the rows keep.
-            on_error: Receives each row with a value that is neither 0 nor 1.
-        """
-        dropped = frozenset(self.columns) - frozenset(keep)
-
-        def merged(row: Row) -> Row:
-            # A list, so that all columns are checked.
-            label = self.labels[any([_is_set(row, column) for column in self.columns])]
-            kept = {name: value for name, value in row.values.items() if name not in dropped}
-            return Row(kept | {"label": label}, row.path, row.line)
-
-        return check_each(rows, merged, on_error)

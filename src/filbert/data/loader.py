@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from filbert.data.examples import Example
+from filbert.data.examples import Example, by_row
 
 Item = TypeVar("Item")
 
@@ -36,12 +36,7 @@ class Loader:
         max_tokens: int,
         seed: int = 0,
     ) -> None:
-        self.rows: list[list[Example]] = []
-        for example in examples:
-            if self.rows and self.rows[-1][0].row == example.row:
-                self.rows[-1].append(example)
-            else:
-                self.rows.append([example])
+        self.rows = by_row(examples)
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.seed = seed

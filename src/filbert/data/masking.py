@@ -11,7 +11,8 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -322,7 +323,8 @@ class Masker:
 _ORDER, _COUNT, _LENGTH, _COIN, _WORD = range(5)
 
 
-class TokenRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TokenRows:
     """R rows of T tokens, end to end.
 
     Attributes:
@@ -337,13 +339,28 @@ class TokenRows(NamedTuple):
     keys: np.ndarray
     fresh: np.ndarray | None = None
 
+    @cached_property
+    def row(self) -> np.ndarray:
+        """The row of each token, int64 (T,)."""
+        return np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
 
-class _Places(NamedTuple):
-    """For every token, (T,): its row, its position in the row, and whether it may be masked."""
+    @cached_property
+    def position(self) -> np.ndarray:
+        """The position of each token in its row, int64 (T,)."""
+        return np.asarray(np.arange(len(self.ids)) - self.starts[self.row])
 
-    row: np.ndarray
-    position: np.ndarray
-    free: np.ndarray
+    def uniform(self, stream: int, at: np.ndarray) -> np.ndarray:
+        """Return a draw for each of the tokens `at`, float64 in [0, 1)."""
+        return uniform(self.keys[self.row[at]], stream, self.position[at])
+
+    def shuffled(self, at: np.ndarray) -> np.ndarray:
+        """Return indices of `at` in random order within each row, the rows in order: int64."""
+        row = self.row[at]
+        return shuffled(self.keys[row], _ORDER, self.position[at], row)
+
+    def bounds(self, at: np.ndarray) -> np.ndarray:
+        """Return where the tokens of each row begin and end in `at`, ascending: int64 (R + 1,)."""
+        return np.searchsorted(at, self.starts)
 
 
 def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
@@ -353,66 +370,61 @@ def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.nda
         The masked ids, int32 (T,), and for each row the masked positions within the row and their
         original ids, int64 (K,) each, sorted by position.
     """
-    ids, starts, keys, _ = rows
-    lengths = np.diff(starts)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    places = _Places(row, np.arange(len(ids)) - starts[row], ~masker.never[ids])
-    counts = _counts(lengths, keys, masker)
+    ids = rows.ids
+    free = ~masker.never[ids]
+    counts = _counts(rows, masker)
     if masker.options.masking != "token":
-        at, coins = _units(rows, places, counts, masker)
+        at, coins = _units(rows, free, counts, masker)
     elif masker.style.replacement:
-        at, coins = _with_replacement(rows, places, counts)
+        at, coins = _with_replacement(rows, np.flatnonzero(free), counts)
     else:
-        at = _without_replacement(rows, places, counts, masker.weights)
-        coins = uniform(keys[row[at]], _COIN, places.position[at])
+        at = _without_replacement(rows, np.flatnonzero(free), counts, masker.weights)
+        coins = rows.uniform(_COIN, at)
     masked = ids.copy()
-    chance = uniform(keys[row[at]], _WORD, places.position[at])
-    drawn = masker.drawn[(chance * len(masker.drawn)).astype(np.int64)]
+    drawn = masker.drawn[(rows.uniform(_WORD, at) * len(masker.drawn)).astype(np.int64)]
     style = masker.style
     unmasked = np.where(coins < style.masked + style.kept, ids[at], drawn)
     masked[at] = np.where(coins < style.masked, masker.mask_id, unmasked)
-    cuts = np.searchsorted(at, starts).tolist()
-    positions, labels = places.position[at], ids[at].astype(np.int64)
-    return masked, [(positions[a:b], labels[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    positions, labels = rows.position[at], ids[at].astype(np.int64)
+    return masked, [(positions[a:b], labels[a:b]) for a, b in pairwise(rows.bounds(at).tolist())]
 
 
-def _counts(lengths: np.ndarray, keys: np.ndarray, masker: Masker) -> np.ndarray:
-    share = masker.options.mask_rate * lengths
+def _counts(rows: TokenRows, masker: Masker) -> np.ndarray:
+    share = masker.options.mask_rate * np.diff(rows.starts)
     if masker.style.rounded:
         counts = np.maximum(1, np.rint(share))  # half to even, as Python's round
     else:
-        counts = np.floor(share + uniform(keys, _COUNT, np.zeros(1)))
+        counts = np.floor(share + uniform(rows.keys, _COUNT, np.zeros(1)))
     if masker.options.most is not None:
         counts = np.minimum(masker.options.most, counts)
     return counts.astype(np.int64)
 
 
 def _without_replacement(
-    rows: TokenRows, places: _Places, counts: np.ndarray, weights: np.ndarray | None
+    rows: TokenRows, free: np.ndarray, counts: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    free = np.flatnonzero(places.free)
-    row = places.row[free]
+    row = rows.row[free]
     if weights is None:
-        order = shuffled(rows.keys[row], _ORDER, places.position[free], row)
+        order = rows.shuffled(free)
     else:
         # The smallest of exponential variables with these rates: draws without replacement.
-        chance = uniform(rows.keys[row], _ORDER, places.position[free])
+        chance = rows.uniform(_ORDER, free)
         order = np.lexsort((-np.log1p(-chance) / weights[rows.ids[free]], row))
-    firsts = np.searchsorted(row, np.arange(len(counts)))
+    firsts = rows.bounds(free)
     return np.sort(free[order[np.arange(len(free)) - firsts[row] < counts[row]]])
 
 
 def _with_replacement(
-    rows: TokenRows, places: _Places, counts: np.ndarray
+    rows: TokenRows, free: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw with replacement; the smallest coin of a repeated place decides."""
-    free = np.flatnonzero(places.free)
-    firsts = np.searchsorted(places.row[free], np.arange(len(counts) + 1))
-    counts = np.where(np.diff(firsts) > 0, counts, 0)
+    firsts = rows.bounds(free)
+    sizes = np.diff(firsts)
+    counts = np.where(sizes > 0, counts, 0)
     row = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
     chance = uniform(rows.keys[row], _ORDER, number)
-    at = free[firsts[row] + (chance * np.diff(firsts)[row]).astype(np.int64)]
+    at = free[firsts[row] + (chance * sizes[row]).astype(np.int64)]
     coins = uniform(rows.keys[row], _COIN, number)
     order = np.lexsort((coins, at))
     places_drawn, first = np.unique(at[order], return_index=True)
@@ -420,56 +432,36 @@ def _with_replacement(
 
 
 def _units(
-    rows: TokenRows, places: _Places, counts: np.ndarray, masker: Masker
+    rows: TokenRows, free: np.ndarray, counts: np.ndarray, masker: Masker
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of words, n-grams or spans, and the coins of their replacement."""
-    begins = _word_begins(rows, places, masker)
-    words = np.flatnonzero(begins)
-    tokens = np.flatnonzero(places.free)
-    word_of = np.cumsum(begins)[tokens] - 1
-    row, position = places.row[words], places.position[words]
-    sizes = np.bincount(word_of, minlength=len(words))
-    chances = uniform(rows.keys[row], _LENGTH, position)
-    # A span is drawn by one of its tokens, words and n-grams by their first word.
-    turns = tokens if masker.options.masking == "span" else words
-    turn_row = places.row[turns]
-    order = shuffled(rows.keys[turn_row], _ORDER, places.position[turns], turn_row)
-    if masker.options.masking == "span":
-        order = word_of[order]
-    breaks = ~places.free[words - 1] | (places.position[words] == 0)
-    choices: list[tuple[int, int]] = []
-    turn_bounds = _bounds(turn_row, counts)
-    for r, (a, b) in enumerate(_bounds(row, counts)):
-        turn = (order[slice(*turn_bounds[r])] - a).tolist()
-        wanted, size = int(counts[r]), sizes[a:b].tolist()
-        chance = chances[a:b].tolist()
-        if masker.options.masking == "span":
-            chosen = choose_spans(size, breaks[a:b].tolist(), turn, wanted, chance)
-        else:
-            longest = 1 if masker.options.masking == "word" else _LONGEST_NGRAM
-            chosen = choose_ngrams(size, turn, wanted, chance, longest)
-        choices += [(a + first, a + behind) for first, behind in chosen]
-    head = np.full(len(words), -1)
-    for first, behind in choices:
-        head[first:behind] = first
-    picked = head[word_of] >= 0
-    at = tokens[picked]
-    if masker.options.masking == "span":
-        return at, uniform(rows.keys[places.row[at]], _COIN, position[head[word_of[picked]]])
-    return at, uniform(rows.keys[places.row[at]], _COIN, places.position[at])
-
-
-def _word_begins(rows: TokenRows, places: _Places, masker: Masker) -> np.ndarray:
-    """Return bool (T,): where a word begins; always after a special token."""
-    free = places.free
-    begins = free & (~masker.continues[rows.ids] | (places.position == 0))
+    # A word always begins after a special token.
+    begins = free & (~masker.continues[rows.ids] | (rows.position == 0))
     begins[1:] |= free[1:] & ~free[:-1]
     if rows.fresh is not None:
         begins |= free & rows.fresh
-    return np.asarray(begins)
-
-
-def _bounds(row: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
-    """Return where the entries of each row begin and end in an array sorted by row."""
-    firsts = np.searchsorted(row, np.arange(len(counts) + 1)).tolist()
-    return list(zip(firsts, firsts[1:], strict=False))
+    words, tokens = np.flatnonzero(begins), np.flatnonzero(free)
+    word_of = np.cumsum(begins)[tokens] - 1
+    sizes = np.bincount(word_of, minlength=len(words))
+    chances = rows.uniform(_LENGTH, words)
+    # A span is drawn by one of its tokens, words and n-grams by their first word.
+    is_span = masker.options.masking == "span"
+    turns = tokens if is_span else words
+    order = word_of[rows.shuffled(turns)] if is_span else rows.shuffled(turns)
+    breaks = ~free[words - 1] | (rows.position[words] == 0)
+    longest = 1 if masker.options.masking == "word" else _LONGEST_NGRAM
+    # The first word of each chosen unit, by word.
+    head = np.full(len(words), -1)
+    bounds = zip(pairwise(rows.bounds(words)), pairwise(rows.bounds(turns)), strict=True)
+    for wanted, ((a, b), turn) in zip(counts.tolist(), bounds, strict=True):
+        drawn = (order[slice(*turn)] - a).tolist()
+        size, chance = sizes[a:b].tolist(), chances[a:b].tolist()
+        if is_span:
+            chosen = choose_spans(size, breaks[a:b].tolist(), drawn, wanted, chance)
+        else:
+            chosen = choose_ngrams(size, drawn, wanted, chance, longest)
+        for first, behind in chosen:
+            head[a + first : a + behind] = a + first
+    picked = head[word_of] >= 0
+    at = tokens[picked]
+    return at, rows.uniform(_COIN, words[head[word_of[picked]]] if is_span else at)

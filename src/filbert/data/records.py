@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from filbert.data.streams import (
     MAX_FIELD,
@@ -67,6 +67,23 @@ class Row:
     def where(self) -> str:
         """File and line, as in "train.csv:217"."""
         return f"{name_of(self.path)}:{self.line}"
+
+
+Level = Literal["error", "warning", "note"]
+
+
+class Finding(NamedTuple):
+    """One problem of rows in one place.
+
+    `kind` is one word for programs, `message` a sentence that is the same for all places of its
+    kind, `where` file and line (and more, such as a question's id); never any text of the data.
+    """
+
+    level: Level
+    kind: str
+    message: str
+    where: str = ""
+    times: int = 1
 
 
 def read_rows(

@@ -202,15 +202,10 @@ def verify_shard(folder: Path, shard: Mapping[str, Any]) -> None:
 
 def join_pieces(pieces: Sequence[Shard]) -> Shard:
     """Return several parts end to end as one shard, with shifted marks."""
-    sentences, documents = [np.zeros(1, np.int32)], [np.zeros(1, np.int32)]
-    num_tokens = num_sentences = 0
-    for piece in pieces:
-        sentences.append(piece.sentences[1:] + np.int32(num_tokens))
-        documents.append(piece.documents[1:] + np.int32(num_sentences))
-        num_tokens += int(piece.sentences[-1])
-        num_sentences += int(piece.documents[-1])
-    tokens = np.concatenate([piece.tokens for piece in pieces]) if pieces else np.empty(0, np.int32)
-    return Shard(tokens, np.concatenate(sentences), np.concatenate(documents))
+    tokens, *marks = zip(*pieces, strict=True)
+    sizes = ([np.zeros(1, np.int32), *map(np.diff, own)] for own in marks)
+    sentences, documents = (np.cumsum(np.concatenate(own), dtype=np.int32) for own in sizes)
+    return Shard(np.concatenate(tokens), sentences, documents)
 
 
 def write_shard(folder: Path, shard: Shard) -> dict[str, Any]:

@@ -263,13 +263,11 @@ class Question:
     Attributes:
         context: the text that answers are cut from.
         offsets: int32 (N, 2), the characters of the context's tokens.
-        num_tokens: of the question, the whole context and the special tokens, before cutting.
     """
 
     id: str
     context: str
     offsets: np.ndarray
-    num_tokens: int
 
 
 class Window(NamedTuple):
@@ -343,7 +341,7 @@ def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None
         for encoding, (b, s, n) in zip(encodings, places, strict=True):
             assert encoding.offsets is not None
             offsets[s : s + n] = encoding.offsets[b : b + n]
-    question = Question(row.values["id"], context, offsets, encodings[-1].num_tokens + start)
+    question = Question(row.values["id"], context, offsets)
     return [Window(question, *place) for place in places]
 
 

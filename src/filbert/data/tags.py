@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from filbert.data.conll import Sentence, place_of
-from filbert.data.doctor import Finding, Level
 from filbert.data.labels import MAX_LABEL, listed
-from filbert.data.records import Row
+from filbert.data.records import Finding, Level, Row
 from filbert.errors import InputError, printable
 
 # In place of a prefix, for tags without one.

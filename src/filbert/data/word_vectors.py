@@ -28,12 +28,6 @@ class WordVectors:
 
     words: list[str]
     table: np.ndarray
-    source: str = "the vectors"
-
-    @property
-    def dim(self) -> int:
-        """Width of the vectors, d."""
-        return int(self.table.shape[1])
 
 
 def read_vectors(path: str | Path, words: Collection[str] | None = None) -> WordVectors:
@@ -75,7 +69,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
                 rows[word] = len(rows)
                 values.extend(map(float, numbers))
     table = np.frombuffer(values, dtype=np.float32).reshape(-1, size)
-    return WordVectors(list(rows), table, name_of(path))
+    return WordVectors(list(rows), table)
 
 
 def vector_dimension(path: str | Path) -> int:

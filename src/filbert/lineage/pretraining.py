@@ -264,7 +264,7 @@ def read_options(options: PretrainOptions, known: Collection[str]) -> dict[str, 
         if given[name] != usual[name]:
             raise ConfigError(f"{name} is not an option of this recipe. Leave it out.")
     out, source = Path(options.run.out), Path(given["corpus"][0])
-    check_target(out, source, overwrite=options.run.overwrite, markers=(FACTS,))
+    check_target(out, source, overwrite=options.run.overwrite)
     return given
 
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from filbert.data.columns import ColumnNames
-    from filbert.data.doctor import Finding
     from filbert.data.examples import Example
-    from filbert.data.records import Row
+    from filbert.data.records import Finding, Row
     from filbert.data.streams import OnError
     from filbert.text.tokenizer import Text, Tokenizer
 
@@ -43,7 +42,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 # Modules of this folder that are not tasks on labelled rows.
-_NO_TASKS = {"base", "rows", "pretraining", "distillation"}
+_NO_TASKS = {"base", "rows", "doctor", "pretraining", "distillation"}
 
 
 class Targets(NamedTuple):

@@ -58,9 +58,7 @@ def class_labels(spec: TaskSpec, row: Row) -> list[str]:
     columns = spec.label_columns
     if spec.multilabel and not row.values.keys() & {"label", "labels"}:
         columns = columns or spec.labels
-    if columns and columns[0] not in row.values and has_list(row):
-        columns = None
-    labels = labels_in(row, columns, multilabel=spec.multilabel or has_list(row))
+    labels = labels_in(row, columns, multilabel=spec.multilabel)
     for label in labels if spec.labels is not None else ():
         if label not in (spec.labels or ()):
             raise InputError(
@@ -82,8 +80,13 @@ class LabelledTexts(TextRows):
         path, names, labelled, on_error = source
         if not labelled:
             return read_texts(path, names, on_error=on_error)
-        if names.merge:
-            names.merge.require_labels(None if spec.multilabel else spec.labels)
+        labels = None if spec.multilabel else spec.labels
+        if names.merged and set(labels or ()) != set(names.merged):
+            given = "any number of labels" if labels is None else f"one of {listed(labels)}"
+            raise ConfigError(
+                f"--merge-labels makes one label of {listed(names.merged)}; this model gives "
+                f"{given}. Name the merged label with --as as it was in training."
+            )
         if names.label_columns and not spec.multilabel:
             raise ConfigError(
                 "--label-columns is for multi-label models; this one gives one label."

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding
 from filbert.data.examples import Example, lengths_of, rows_of
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.data.texts import CHUNK_ROWS, as_number, read_texts, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids

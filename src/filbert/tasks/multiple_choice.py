@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding
 from filbert.data.examples import Example, lengths_of, rows_of
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.data.streams import check_each, name_of, suffix_of
 from filbert.data.texts import as_number
 from filbert.errors import ConfigError, InputError, printable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from filbert.data.columns import ColumnNames, recognised, recognition_line
-from filbert.data.doctor import RowCheck
 from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError
@@ -126,22 +124,6 @@ class TextRows(RowFormat):
     def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
         """Return the text or the pair, as one sequence."""
         return [text_of(row, clean)]
-
-
-def row_check(task: Task) -> RowCheck:
-    """Return what the data check needs about the rows of a task."""
-    spec = task.spec
-    return RowCheck(
-        read=partial(read_task_rows, task),
-        sequences=partial(row_texts, task),
-        labels=partial(row_labels, task),
-        findings=partial(spec.row_format.findings, task),
-        predicts_labels=spec.head_kind in ("sequence", "tokens"),
-        labels_are_classes=spec.labels_are_classes,
-        windows=spec.windows,
-        cleans=spec.clean is not None,
-        id_column=spec.row_format.id_column,
-    )
 
 
 # Sequences of rows that hold texts or pairs

@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from filbert.data import squad as spans
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding
-from filbert.data.examples import Example
-from filbert.data.records import Row
+from filbert.data.examples import Example, lengths_of
+from filbert.data.records import Finding, Row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
 from filbert.model.pooling import table_of_groups
@@ -229,7 +228,7 @@ class SpanQA:
                     num_tokens=encoding.num_tokens,
                     target=spans.place_in(window, tokens) if with_targets else None,
                     source=window,
-                    row_tokens=window.question.num_tokens,
+                    row_tokens=encodings[-1].start + encodings[-1].num_tokens,
                 )
                 for window, encoding in zip(windows, encodings, strict=True)
             ]
@@ -301,9 +300,7 @@ class SpanQA:
                 entry._asdict() | {"score": share}
                 for entry, share in zip(entries, shares, strict=True)
             ],
-            "truncated": any(example.truncated for example in examples),
-            "num_tokens": question.num_tokens,
-        }
+        } | lengths_of(examples)[0]
 
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]

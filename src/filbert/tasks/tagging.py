@@ -30,10 +30,9 @@ from filbert.data.conll import (
     spread,
     stride_of,
 )
-from filbert.data.doctor import Finding
-from filbert.data.examples import Example
+from filbert.data.examples import Example, lengths_of
 from filbert.data.labels import listed
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.data.tags import GoldTags
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
@@ -252,7 +251,7 @@ class Tagging:
                     len(encoding.input_ids),
                     ids[window.words] if with_targets else None,
                     window,
-                    window.num_tokens,
+                    encodings[-1].start + encodings[-1].num_tokens,
                 )
                 for encoding, window in zip(encodings, spread(sentence, encodings), strict=True)
             ]
@@ -303,9 +302,7 @@ class Tagging:
             "tokens": sentence.words,
             "tags": tags,
             "entities": entities,
-            "truncated": any(example.truncated for _, example in windows),
-            "num_tokens": source.num_tokens,
-        }
+        } | lengths_of([example for _, example in windows])[0]
 
     def _tags(self, windows: Sequence[tuple[Tensor, Example]]) -> tuple[list[str], np.ndarray]:
         """Return the tag of every word of a sentence, and its probability."""

@@ -30,14 +30,12 @@ from filbert.errors import ConfigError, did_you_mean, printable
 
 # What precedes "n't" -> the whole, written out. "cannot" is one word in English, and in every table
 # of word vectors. "ain't" has five meanings; this is the most frequent.
-NEGATED = {
-    "ai": "is not", "are": "are not", "ca": "cannot", "could": "could not", "dare": "dare not",
-    "did": "did not", "do": "do not", "does": "does not", "had": "had not", "has": "has not",
-    "have": "have not", "is": "is not", "am": "am not", "may": "may not", "might": "might not",
-    "must": "must not", "need": "need not", "ought": "ought not", "sha": "shall not",
-    "should": "should not", "used": "used not", "use": "use not", "was": "was not",
-    "were": "were not", "wo": "will not", "would": "would not",
-}  # fmt: skip
+_REGULAR = """
+    are could dare did do does had has have is am may might must need ought should used use was were
+    would
+"""
+NEGATED = {"ai": "is not", "ca": "cannot", "sha": "shall not", "wo": "will not"}
+NEGATED |= {word: f"{word} not" for word in _REGULAR.split()}
 
 # The same without apostrophe. "cant", "wont" and "usent" are other words or names.
 _BARE = """
@@ -222,17 +220,11 @@ def name_of(emoji: str) -> str:
 
 # Steps
 
-# Name of a step -> its description, in the order in which they run.
-STEPS: dict[str, str] = {
-    "urls": "remove addresses of web pages",
-    "user-names": "remove names of users and mail addresses",
-    "ip-addresses": "remove IP addresses",
-    "emojis": "write emojis as words",
-    "contractions": "write negative contractions out",
-    "lowercase": "make all letters small",
-    "stop-words": "remove words such as the, of and is",
-    "non-alphanumerics": "remove all but letters and digits",
-}
+# In the order in which they run.
+STEPS = (
+    *("urls", "user-names", "ip-addresses", "emojis", "contractions", "lowercase", "stop-words"),
+    "non-alphanumerics",
+)
 STUDY = "study"
 
 
@@ -266,12 +258,12 @@ class Cleaning:
         named = [name for name in named if name not in ("", "none")]
         if not named:
             return None
-        steps = list(STEPS) if STUDY in named else []
+        steps = STEPS if STUDY in named else ()
         return cls((*steps, *(name for name in named if name != STUDY)))
 
     def __str__(self) -> str:
         """Return the shortest form that `parse` reads: "study", or names between commas."""
-        return STUDY if self.steps == tuple(STEPS) else ",".join(self.steps)
+        return STUDY if self.steps == STEPS else ",".join(self.steps)
 
     def __call__(self, text: str) -> str:
         """Return the text after all steps, with one space between words; it may be empty."""
@@ -305,12 +297,11 @@ _CONTRACTION = re.compile(
     re.IGNORECASE,
 )
 _CONTRACTED = frozenset(f"{form}n't" for form in NEGATED)
-_FIRST = {form: NEGATED[form[: -len("nt")]] for form in NEGATED_BARE}
 
 
 def _negation(match: re.Match[str]) -> str:
-    written, bare = match[0], match[2]
-    words = _FIRST.get(bare.lower()) if bare else NEGATED.get(match[1].lower())
+    written = match[0]
+    words = NEGATED.get((match[1] or match[2][: -len("nt")]).lower())
     if words is None:  # a letter of another kind that only counts as the same: long s, say
         return written
     if written.isupper():

@@ -15,7 +15,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -79,7 +79,12 @@ def split_at_spaces(line: str) -> tuple[str, list[str]]:
 
 
 class WordCounter:
-    """Counts words as one kind of vocabulary splits them."""
+    """Counts words as one kind of vocabulary splits them.
+
+    Attributes:
+        counts: The words so far; `num_characters` are those of all of them.
+        dropped_count: Words that had so few uses were removed, to save memory.
+    """
 
     def __init__(self, kind: str, *, cased: bool) -> None:
         self._normalizer: Any = None
@@ -98,29 +103,34 @@ class WordCounter:
         self._firsts: Counter[str] = Counter()
         self._others: Counter[str] = Counter()
         self._characters = 0
+        self._kind = kind
         self.counts: dict[str, int] = {}
-        self.num_characters = 0
+        self.num_characters = self.dropped_count = 0
 
-    def add(self, lines: Sequence[str]) -> bool:
-        """Count the words of some lines; return whether `counts` has changed."""
+    def add(self, lines: Sequence[str]) -> None:
+        """Count the words of some lines."""
         for line in lines:
             first, others = split_at_spaces(line)
             self._firsts[first] += 1
             self._others.update(others)
             self._characters += len(line)
         waiting = len(self._firsts) + len(self._others)
-        if waiting < _WAITING and self._characters < _WAITING_CHARACTERS:
-            return False
-        self.settle()
-        return True
+        if waiting >= _WAITING or self._characters >= _WAITING_CHARACTERS:
+            self.settle()
 
     def settle(self) -> None:
-        """Add everything that is waiting to `counts`."""
+        """Add everything that is waiting to `counts`; without enough memory, drop the rarest."""
         for waiting, space in ((self._firsts, ""), (self._others, self._space)):
             for text, count in waiting.items():
                 self._count(space + text, count)
             waiting.clear()
         self._characters = 0
+        # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
+        while memory_needed(self._kind, len(self.counts), self.num_characters) > MAX_MEMORY:
+            self.dropped_count += 1
+            least = self.dropped_count
+            self.counts = {word: count for word, count in self.counts.items() if count > least}
+            self.num_characters = sum(map(len, self.counts))
 
     def _count(self, text: str, count: int) -> None:
         counts = self.counts
@@ -136,47 +146,6 @@ class WordCounter:
                         counts[part] = count
                         self.num_characters += len(part)
 
-    def drop(self, least: int) -> None:
-        """Remove the words that were counted `least` times or less."""
-        self.counts = {word: count for word, count in self.counts.items() if count > least}
-        self.num_characters = sum(map(len, self.counts))
-
-
-@dataclass(slots=True)
-class Share:
-    """Which part of a text was counted.
-
-    Attributes:
-        num_documents, num_bytes: In the whole text. Bytes are UTF-8, with a line break per line.
-        held_out: Numbers of the withheld documents.
-        held_out_bytes: Their bytes.
-        dropped_count: Words that had so few uses were removed while reading, to save memory.
-    """
-
-    num_documents: int = 0
-    num_bytes: int = 0
-    held_out: list[int] = field(default_factory=list)
-    held_out_bytes: int = 0
-    dropped_count: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the numbers for the report."""
-        return {
-            "documents": self.num_documents,
-            "bytes": self.num_bytes,
-            "dropped_count": self.dropped_count,
-            "used_documents": self.num_documents - len(self.held_out),
-            "used_bytes": self.num_bytes - self.held_out_bytes,
-            "held_out_documents": len(self.held_out),
-            "held_out_bytes": self.held_out_bytes,
-        }
-
-
-def draw(number: int) -> float:
-    """Return a number in [0, 1) for a document, by which it may be withheld."""
-    digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2.0**64
-
 
 def count_words(
     documents: Documents,
@@ -184,44 +153,50 @@ def count_words(
     *,
     progress: Progress,
     held_out: int | None = None,
-) -> tuple[WordCounter, Share]:
+) -> tuple[WordCounter, set[int], dict[str, int]]:
     """Count the words of a text; if they do not fit into the memory, the rarest are dropped.
 
     One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Args:
         held_out: The only document to withhold, if no draw was low enough in an earlier reading.
+
+    Returns:
+        The words, the numbers of the withheld documents, and facts for the report. Bytes are UTF-8,
+        with a line break per line.
     """
-    counter, share = WordCounter(options.kind, cased=options.cased), Share()
+    counter, withheld = WordCounter(options.kind, cased=options.cased), set[int]()
+    num_documents = num_bytes = held_out_bytes = 0
     lowest = (2.0, 0)
     for number, lines in enumerate(documents()):
         size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
-        share.num_documents += 1
-        share.num_bytes += size
+        num_documents += 1
+        num_bytes += size
         progress("counting words", size)
-        if share.held_out_bytes < HELD_OUT_BYTES:
-            lot = draw(number)
+        if held_out_bytes < HELD_OUT_BYTES:
+            digest = blake2b(f"0/held-out/{number}".encode(), digest_size=8).digest()
+            lot = int.from_bytes(digest, "little") / 2.0**64
             lowest = min(lowest, (lot, number))
             if lot < 1 / HELD_OUT_EVERY if held_out is None else number == held_out:
-                share.held_out.append(number)
-                share.held_out_bytes += size
+                withheld.add(number)
+                held_out_bytes += size
                 continue
-        if counter.add(lines):
-            _fit_into_memory(counter, share, options.kind)
+        counter.add(lines)
     counter.settle()
-    _fit_into_memory(counter, share, options.kind)
-    if not share.held_out and share.num_documents > 1 and held_out is None:
+    if not withheld and num_documents > 1 and held_out is None:
         return count_words(documents, options, progress=progress, held_out=lowest[1])
-    if not share.num_documents:
+    if not num_documents:
         raise InputError("The corpus holds no text. Name files with at least one line.")
-    return counter, share
-
-
-def _fit_into_memory(counter: WordCounter, share: Share, kind: str) -> None:
-    # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
-    while memory_needed(kind, len(counter.counts), counter.num_characters) > MAX_MEMORY:
-        share.dropped_count += 1
-        counter.drop(share.dropped_count)
+    facts = {
+        "documents": num_documents,
+        "bytes": num_bytes,
+        "dropped_count": counter.dropped_count,
+        "used_documents": num_documents - len(withheld),
+        "used_bytes": num_bytes - held_out_bytes,
+        "held_out_documents": len(withheld),
+        "held_out_bytes": held_out_bytes,
+    }
+    return counter, withheld, facts
 
 
 # WordPiece and BPE merges.
@@ -237,7 +212,7 @@ def learn_merges(
     size: int,
     min_count: int,
     prefix: str = "",
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Progress = lambda what, done: None,
 ) -> list[tuple[str, str]]:
     """Join the most frequent pair of neighbours repeatedly; of equals, that with the smaller ids.
 
@@ -246,7 +221,7 @@ def learn_merges(
         tokens: The vocabulary so far; it grows up to `size` entries.
         min_count: Least count of a pair to join.
         prefix: Marks a token that continues a word; a joined token has it at most in front.
-        progress: Called with 1 for each new token.
+        progress: Called for each new token.
 
     Returns:
         The pairs in the order in which they were joined.
@@ -254,13 +229,13 @@ def learn_merges(
     Source: Sennrich et al. 2016, algorithm 1; ties as in the `tokenizers` library.
     """
     ids = {token: number for number, token in enumerate(tokens)}
-    counts, where = _count_pairs(words)
-    queue = [(-count, key) for key, count in counts.items()]
+    pairs = _Pairs(words)
+    queue = [(-count, key) for key, count in pairs.counts.items()]
     heapify(queue)
     merges: list[tuple[str, str]] = []
     while queue and len(tokens) < size:
         negative, key = heappop(queue)
-        count = counts.get(key, 0)
+        count = pairs.counts.get(key, 0)
         if count != -negative:
             # Its count has decreased since it was queued.
             if count > 0:
@@ -273,82 +248,58 @@ def learn_merges(
         if joined not in ids:
             ids[joined] = len(tokens)
             tokens.append(joined)
-            progress(1)
+            progress("learning entries", 1)
         merges.append((tokens[left], tokens[right]))
-        raised: set[int] = set()
-        for index in where.pop(key):
-            symbols, count = words[index]
-            _join(symbols, left, right, ids[joined], count, index, counts, where, raised)
-        counts.pop(key, None)
-        raised.discard(key)
-        for pair_key in raised:
-            if counts[pair_key] > 0:
-                heappush(queue, (-counts[pair_key], pair_key))
+        for pair in pairs.join(left, right, ids[joined]) - {key}:
+            if pairs.counts[pair] > 0:
+                heappush(queue, (-pairs.counts[pair], pair))
     return merges
 
 
-def _count_pairs(
-    words: Sequence[tuple[list[int], int]],
-) -> tuple[dict[int, int], dict[int, array[int]]]:
-    """Return the count of each pair of neighbours, and the words in which it occurs."""
-    counts: dict[int, int] = {}
-    where: dict[int, array[int]] = {}
-    for index, (symbols, count) in enumerate(words):
-        for pair in zip(symbols, symbols[1:], strict=False):
-            key = pair[0] << _HALF | pair[1]
-            if key in counts:
-                counts[key] += count
-                # A pair may occur twice in a word.
-                if where[key][-1] != index:
-                    where[key].append(index)
-            else:
-                counts[key] = count
-                where[key] = array("I", (index,))
-    return counts, where
+class _Pairs:
+    """Pairs of neighbours in words: their counts, and the words in which each of them occurs."""
 
+    def __init__(self, words: Sequence[tuple[list[int], int]]) -> None:
+        self.words = words
+        self.counts: dict[int, int] = {}
+        self.where: dict[int, array[int]] = {}
+        for index, (symbols, count) in enumerate(words):
+            for left, right in zip(symbols, symbols[1:], strict=False):
+                self._add(left << _HALF | right, count, index)
 
-def _join(
-    symbols: list[int],
-    left: int,
-    right: int,
-    joined: int,
-    count: int,
-    index: int,
-    counts: dict[int, int],
-    where: dict[int, array[int]],
-    raised: set[int],
-) -> None:
-    """Join left and right in one word, and update the counts of its pairs."""
-    at = 0
-    while True:
-        try:
-            at = symbols.index(left, at)
-        except ValueError:
-            return
-        if at + 1 >= len(symbols):
-            return
-        if symbols[at + 1] != right:
-            at += 1
-            continue
-        changed = []
-        if at:
-            before = symbols[at - 1] << _HALF
-            counts[before | left] = counts.get(before | left, 0) - count
-            changed.append(before | joined)
-        if at + 2 < len(symbols):
-            after = symbols[at + 2]
-            gone = right << _HALF | after
-            counts[gone] = counts.get(gone, 0) - count
-            changed.append(joined << _HALF | after)
-        for pair_key in changed:
-            counts[pair_key] = counts.get(pair_key, 0) + count
-            if pair_key in where:
-                where[pair_key].append(index)
-            else:
-                where[pair_key] = array("I", (index,))
-            raised.add(pair_key)
-        symbols[at : at + 2] = [joined]
-        at += 1
+    def _add(self, pair: int, count: int, index: int) -> None:
+        if pair not in self.where:
+            self.where[pair] = array("I", (index,))
+        elif self.where[pair][-1] != index:  # a pair may occur twice in a word
+            self.where[pair].append(index)
+        self.counts[pair] = self.counts.get(pair, 0) + count
+
+    def _remove(self, pair: int, count: int) -> None:
+        self.counts[pair] = self.counts.get(pair, 0) - count
+
+    def join(self, left: int, right: int, joined: int) -> set[int]:
+        """Join two neighbours in all words; return the pairs that occur more often now."""
+        key, raised = left << _HALF | right, set[int]()
+        for index in self.where.pop(key):
+            symbols, count = self.words[index]
+            at = 0
+            while left in symbols[at:-1]:
+                at = symbols.index(left, at)
+                if symbols[at + 1] == right:
+                    if at:
+                        before = symbols[at - 1] << _HALF
+                        self._remove(before | left, count)
+                        self._add(before | joined, count, index)
+                        raised.add(before | joined)
+                    if at + 2 < len(symbols):
+                        after = symbols[at + 2]
+                        self._remove(right << _HALF | after, count)
+                        self._add(joined << _HALF | after, count, index)
+                        raised.add(joined << _HALF | after)
+                    symbols[at : at + 2] = [joined]
+                at += 1
+        self.counts.pop(key, None)
+        return raised
 
 
 # How well a vocabulary fits.
@@ -411,10 +362,8 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> d
 
 # Learning.
 
-KINDS = ("wordpiece", "bytebpe", "unigram", "symbols")
-
-# In the order of their ids, from 0. The mask of byte-level BPE comes after all other entries, as in
-# RoBERTa.
+# The special tokens of each kind, in the order of their ids, from 0. The mask of byte-level BPE
+# comes after all other entries, as in RoBERTa.
 SPECIALS = {
     "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     "bytebpe": ("<s>", "<pad>", "</s>", "<unk>"),
@@ -422,6 +371,7 @@ SPECIALS = {
     "symbols": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 }
 _BYTE_MASK = "<mask>"
+KINDS = tuple(SPECIALS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,11 +434,11 @@ def learn(
         raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
     if options.min_count < 1:
         raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
-    counter, share = count_words(documents, options, progress=progress)
+    counter, withheld, facts = count_words(documents, options, progress=progress)
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
     tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
-    corpus = share.to_dict() | {
+    corpus = facts | {
         "different_words": len(counts),
         "words": sum(counts.values()),
         "alphabet": len(alphabet),
@@ -496,7 +446,6 @@ def learn(
     }
     counts.clear()
     progress("measuring the fit", 0)
-    withheld = set(share.held_out)
     texts = documents() if withheld else ()
     text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
     asked = asdict(options) | {"cased": options.cased or options.kind in ("bytebpe", "symbols")}
@@ -521,10 +470,8 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
     for word, count in counts.items():
         for character in word:
             uses[character] += count
-    order = sorted(uses, key=lambda character: (-uses[character], character))
-    frequent = [character for character in order if uses[character] >= options.min_count]
     # A very short text may have no character twice.
-    frequent = frequent or order
+    frequent = [c for c, count in uses.items() if count >= options.min_count] or [*uses]
     return sorted(frequent), len(uses) - len(frequent)
 
 
@@ -553,14 +500,8 @@ def _learn_wordpiece(
         symbols = [word[0], *("##" + character for character in word[1:])]
         if len(word) <= MAX_WORD_LENGTH and all(symbol in ids for symbol in symbols):
             words.append(([ids[symbol] for symbol in symbols], counts[word]))
-    learn_merges(
-        words,
-        tokens,
-        size=options.size,
-        min_count=options.min_count,
-        prefix="##",
-        progress=lambda count: progress("learning entries", count),
-    )
+    least = options.min_count
+    learn_merges(words, tokens, size=options.size, min_count=least, prefix="##", progress=progress)
     settings = json.dumps({"do_lower_case": not options.cased})
     return _load({"vocab.txt": "\n".join(tokens) + "\n", "tokenizer_config.json": settings})
 
@@ -574,11 +515,7 @@ def _learn_bytebpe(
     ids = {token: number for number, token in enumerate(tokens)}
     words = [([ids[symbol] for symbol in word], counts[word]) for word in sorted(counts)]
     merges = learn_merges(
-        words,
-        tokens,
-        size=options.size - 1,
-        min_count=options.min_count,
-        progress=lambda count: progress("learning entries", count),
+        words, tokens, size=options.size - 1, min_count=options.min_count, progress=progress
     )
     tokens.append(_BYTE_MASK)
     lines = "".join(f"{left} {right}\n" for left, right in merges)
@@ -605,7 +542,7 @@ def _learn_unigram(
         alphabet,
         size=options.size - len(specials),
         min_count=options.min_count,
-        progress=lambda left: progress(f"choosing pieces, {left:,} left", 0),
+        progress=progress,
     )
     known = set(specials)
     entries = [*((name, 0.0) for name in specials), *(p for p in pieces if p[0] not in known)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer as Backend
@@ -14,13 +14,6 @@ from filbert.errors import FormatError
 from filbert.text.tokenizer import Tokenizer, chunked
 
 _CONTINUATION = "##"
-
-
-class Narrowed(NamedTuple):
-    """A smaller vocabulary, and the old id of every new one, ascending."""
-
-    tokenizer: Tokenizer
-    kept: tuple[int, ...]
 
 
 def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> np.ndarray:
@@ -32,8 +25,8 @@ def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> np.ndarray:
     return counts
 
 
-def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
-    """Return the ids to keep: the entries that occur in the text, and those always required.
+def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> list[int]:
+    """Return the ids to keep, ascending: entries that occur in the text, and required ones.
 
     Required are the special and added tokens, and the text's letters, so that a word of known
     letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
@@ -48,15 +41,14 @@ def useful_entries(tokenizer: Tokenizer, counts: np.ndarray) -> frozenset[int]:
         if (number := waiting.pop()) not in kept:
             kept.add(number)
             waiting += parts.get(number, ())
-    return frozenset(kept)
+    return sorted(kept)
 
 
-def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
+def without_others(tokenizer: Tokenizer, kept: Sequence[int]) -> Tokenizer:
     """Return the tokenizer with these entries only, renumbered without a gap.
 
-    The entries are those of `useful_entries`, or at least all required ones.
+    They are those of `useful_entries`, or at least all required ones, ascending.
     """
-    kept = tuple(sorted(entries))
     new_ids = {old: new for new, old in enumerate(kept)}
     content = json.loads(tokenizer.backend.to_str())
     model = content["model"]
@@ -84,21 +76,21 @@ def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
     vocabulary = replace(
         tokenizer.vocabulary, backend=backend, max_length=tokenizer.max_length, spiece=None
     )
-    return Narrowed(Tokenizer(vocabulary), kept)
+    return Tokenizer(vocabulary)
 
 
 def count_changed(
-    tokenizer: Tokenizer, narrowed: Narrowed, texts: Iterable[str]
+    tokenizer: Tokenizer, smaller: Tokenizer, kept: Sequence[int], texts: Iterable[str]
 ) -> tuple[int, int, int]:
     """Return how many texts have other tokens, and the tokens of all texts before and after."""
-    kept = np.asarray(narrowed.kept)
+    old_ids = np.asarray(kept)
     changed = before = after = 0
     for chunk in chunked(texts, len):
-        pairs = zip(tokenizer.encode(chunk), narrowed.tokenizer.encode(chunk), strict=True)
+        pairs = zip(tokenizer.encode(chunk), smaller.encode(chunk), strict=True)
         for old, new in pairs:
             before += len(old.input_ids)
             after += len(new.input_ids)
-            changed += not np.array_equal(old.input_ids, kept[new.input_ids])
+            changed += not np.array_equal(old.input_ids, old_ids[new.input_ids])
     return changed, before, after
 
 

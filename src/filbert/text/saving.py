@@ -81,6 +81,8 @@ def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     Raises:
         FormatError: Such a file cannot hold this vocabulary.
     """
+    if vocabulary.kind == "symbols":
+        raise FormatError("Symbols have no classic file: a vocab.txt would be read as WordPiece.")
     content = _content(vocabulary)
     files = _WRITERS[vocabulary.kind](vocabulary, content)
     known = vocabulary.backend.get_vocab(with_added_tokens=False)
@@ -185,16 +187,7 @@ def _unigram(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes
     return {name: write_spiece(written, control)}
 
 
-def _symbols(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
-    raise FormatError("Symbols have no classic file: a vocab.txt would be read as WordPiece.")
-
-
-_WRITERS = {
-    "wordpiece": _wordpiece,
-    "symbols": _symbols,
-    "bytebpe": _bytebpe,
-    "unigram": _unigram,
-}
+_WRITERS = {"wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _unigram}
 _CLASSIC_NAMES = ("vocab.txt", "vocab.json", "merges.txt", *SPIECE_NAMES, "added_tokens.json")
 
 

@@ -264,10 +264,6 @@ class Convention:
     file: str = "spiece.model"
     is_exact: bool = True
 
-    def settings(self) -> dict[str, str]:
-        """Return the special tokens as in tokenizer_config.json."""
-        return {f"{role}_token": name for role, name in self.specials.items()}
-
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return special_tokens_map.json updated by tokenizer_config.json; empty without them."""

@@ -64,7 +64,7 @@ class Encoding:
         """Whether tokens were removed at the end."""
         return self.num_tokens > len(self.input_ids)
 
-    def _text(self) -> tuple[int, int]:
+    def text_rows(self) -> tuple[int, int]:
         """Return the rows [low, high) of the first text."""
         assert self.sequence is not None
         inside = np.flatnonzero(self.sequence == 0)
@@ -72,7 +72,7 @@ class Encoding:
 
     def max_text_tokens(self, max_length: int) -> int:
         """Return how many tokens of the text fit into `max_length` with the special ones."""
-        low, high = self._text()
+        low, high = self.text_rows()
         return max_length - (len(self.input_ids) - (high - low))
 
     def around(self, row: int, max_length: int) -> np.ndarray:
@@ -82,7 +82,7 @@ class Encoding:
             row: The middle of the text to keep, as far as its ends allow.
             max_length: Fewer than the tokens.
         """
-        (low, high), size = self._text(), self.max_text_tokens(max_length)
+        (low, high), size = self.text_rows(), self.max_text_tokens(max_length)
         begin = min(max(row - size // 2, low), high - size)
         rows: np.ndarray = np.r_[0:low, begin : begin + size, high : len(self.input_ids)]
         return rows

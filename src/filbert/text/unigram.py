@@ -16,7 +16,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -39,34 +39,28 @@ _CANDIDATES = 1_000_000
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Places = tuple[Ints, Ints, Ints]
 
 
 @dataclass
 class _Lattice:
-    """All places of candidates in the words.
+    """The candidates and all their places in the words.
 
-    `starts[n]`, `ends[n]` and `ids[n]` are the first nodes, the nodes after the last ones, and the
-    candidates of length n, by place. `bases` int64 (columns + 1,) are the starts of the columns.
-    `word_of` int32 (nodes,) is the word of each node, `is_end` bool (nodes,) whether it is the end
-    of one. `weights` float64 (words,) are counts.
+    `texts`, `lengths` and `lasts` are the text, the length and the last place of each candidate.
+    `places[n]` are the first nodes, the nodes after the last ones, and the ids of the candidates of
+    length n, by place. `bases` int64 (columns + 1,) are the starts of the columns. `word_of` int32
+    (nodes,) is the word of each node, `is_end` bool (nodes,) whether it is the end of one.
+    `weights` float64 (words,) are counts.
     """
 
-    starts: dict[int, Ints]
-    ends: dict[int, Ints]
-    ids: dict[int, Ints]
+    texts: list[str]
+    lengths: Ints
+    lasts: Ints
+    places: dict[int, Places]
     bases: NDArray[np.int64]
     word_of: Ints
     is_end: NDArray[np.bool_]
     weights: Floats
-
-
-@dataclass
-class _Pieces:
-    """The candidates: text, length and one place of each."""
-
-    texts: list[str]
-    lengths: Ints
-    places: Ints
 
 
 def learn_pieces(
@@ -75,41 +69,44 @@ def learn_pieces(
     *,
     size: int,
     min_count: int,
-    progress: Callable[[int], None] = lambda left: None,
+    progress: Callable[[str, int], None] = lambda what, done: None,
 ) -> list[tuple[str, float]]:
     """Return the pieces and their natural log-probabilities, most probable first.
 
     Args:
         alphabet: The characters, which are always pieces. Words with others are left out.
-        progress: Called with the number of candidates left.
+        progress: Called with a description.
     """
-    pieces, lattice, uses = _candidates(counts, alphabet, size, min_count)
+    lattice, uses = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))
     probabilities = uses / uses.sum()
     while True:
         for _ in range(2):
             expected = _expected(lattice, probabilities)
-            keep = (expected >= _LEAST) | (pieces.lengths == 1)
+            keep = (expected >= _LEAST) | (lattice.lengths == 1)
             if keep.sum() < target:
-                keep = _best(np.where(pieces.lengths == 1, np.inf, expected), target)
-            expected = _keep(pieces, lattice, keep, expected)
-            probabilities = _maximize(expected)
-        progress(len(pieces.texts))
-        if len(pieces.texts) <= target:
+                keep = _best(np.where(lattice.lengths == 1, np.inf, expected), target)
+            expected = _keep(lattice, keep, expected)
+            # The M step: a Bayesian estimate that lowers rare pieces.
+            rest = np.maximum(expected, 1e-3)
+            estimate: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
+            probabilities = np.maximum(estimate, _RAREST)
+        progress(f"choosing pieces, {len(lattice.texts):,} left", 0)
+        if len(lattice.texts) <= target:
             break
-        loss = _losses(pieces, lattice, probabilities)
-        loss[pieces.lengths == 1] = np.inf
-        keep = _best(loss, max(target, int(_KEPT * len(pieces.texts))))
-        probabilities = _keep(pieces, lattice, keep, probabilities)
-    order = sorted(range(len(pieces.texts)), key=lambda i: (-probabilities[i], pieces.texts[i]))
+        loss = _losses(lattice, probabilities)
+        loss[lattice.lengths == 1] = np.inf
+        keep = _best(loss, max(target, int(_KEPT * len(lattice.texts))))
+        probabilities = _keep(lattice, keep, probabilities)
+    order = sorted(range(len(lattice.texts)), key=lambda i: (-probabilities[i], lattice.texts[i]))
     # Six digits: the logarithms of CPUs differ in later ones.
-    return [(pieces.texts[i], float(f"{np.log(probabilities[i]):.6g}")) for i in order]
+    return [(lattice.texts[i], float(f"{np.log(probabilities[i]):.6g}")) for i in order]
 
 
 def _candidates(
     counts: Mapping[str, int], alphabet: list[str], size: int, min_count: int
-) -> tuple[_Pieces, _Lattice, Floats]:
-    """Return the most useful candidates of all lengths, their places in the words and their uses.
+) -> tuple[_Lattice, Floats]:
+    """Return the most useful candidates of all lengths, and their uses.
 
     A use counts as often as it has characters.
     """
@@ -131,14 +128,12 @@ def _candidates(
         reach, begin = int(width[column + 1]), int(bases[column])
         characters[begin : begin + reach] = [number[word[column]] for word in words[:reach]]
     word_of = (np.arange(len(characters)) - np.repeat(bases[:-1], width)).astype(np.int32)
-    lattice = _Lattice({}, {}, {}, bases, word_of, characters < 0, weights)
-    totals, places = _grow(lattice, characters, weights[word_of], alphabet, min_count)
-    sizes = [len(total) for total in totals]
-    for length, first in enumerate(np.cumsum([0, *sizes[:-1]]), start=1):
-        lattice.ids[length] = (lattice.ids[length] + first).astype(np.int32)
-    piece_lengths = np.repeat(np.arange(1, LONGEST_PIECE + 1), sizes).astype(np.int32)
+    totals, places = _grow(bases, characters, weights[word_of], alphabet, min_count)
+    piece_lengths = np.repeat([*places], [len(total) for total in totals]).astype(np.int32)
     uses: Floats = np.concatenate(totals).astype(np.float64)
-    place = np.concatenate(places)
+    place = np.full(len(uses), -1, dtype=np.int32)
+    for starts, _, ids in places.values():
+        np.maximum.at(place, ids, starts)
     score: Floats = (uses * piece_lengths).astype(np.float64)
     score[: len(alphabet)] = np.inf
     keep = _best(score, max(_CANDIDATES, 4 * size))
@@ -148,30 +143,31 @@ def _candidates(
         column = int(columns_of[index])
         word = words[int(place[index] - bases[column])]
         texts[index] = word[column : column + int(piece_lengths[index])]
-    pieces = _Pieces(texts, piece_lengths, place)
-    return pieces, lattice, _keep(pieces, lattice, keep, np.maximum(uses * piece_lengths, 1.0))
+    is_end = characters < 0
+    lattice = _Lattice(texts, piece_lengths, place, places, bases, word_of, is_end, weights)
+    return lattice, _keep(lattice, keep, np.maximum(uses * piece_lengths, 1.0))
 
 
 def _grow(
-    lattice: _Lattice, characters: Ints, weights: Floats, alphabet: list[str], min_count: int
-) -> tuple[list[Floats], list[Ints]]:
-    """Fill the lattice with the frequent pieces of each length, numbered from 0 by length.
+    bases: NDArray[np.int64],
+    characters: Ints,
+    weights: Floats,
+    alphabet: list[str],
+    min_count: int,
+) -> tuple[list[Floats], dict[int, Places]]:
+    """Return the counts of the frequent pieces, by length, and their places; see `_Lattice`.
 
     Args:
-        lattice: Its `starts`, `ends` and `ids` are set.
         characters: int32 (nodes,), indices into `alphabet`; -1 at the end of a word.
         weights: float64 (nodes,), the count of each node's word.
-
-    Returns:
-        By length, the count of each piece and the last of its places.
     """
     script = np.array([_script(character) for character in alphabet], dtype=np.int32)
     space = alphabet.index(SPACE) if SPACE in alphabet else -1
-    following = _following(lattice.bases)
+    following = _following(bases)
     starts: Ints = np.flatnonzero(characters >= 0).astype(np.int32)
     ids: Ints = characters[starts]
     totals: list[Floats] = [np.bincount(ids, weights[starts], len(alphabet)).astype(np.float64)]
-    places: list[Ints] = []
+    places: dict[int, Places] = {}
     # The last character of the pieces that begin at `starts`.
     ends: NDArray[Any] = starts
     rank = characters
@@ -194,11 +190,8 @@ def _grow(
             rank = np.full(len(characters), -1, dtype=np.int32)
             rank[starts] = ids
             totals.append(total[frequent])
-        place = np.full(len(totals[-1]), -1, dtype=np.int32)
-        np.maximum.at(place, ids, starts)
-        places.append(place)
-        lattice.starts[length], lattice.ids[length] = starts, ids
-        lattice.ends[length] = following[ends].astype(np.int32)
+        numbers = (ids + sum(map(len, totals[:-1]))).astype(np.int32)
+        places[length] = starts, following[ends].astype(np.int32), numbers
     return totals, places
 
 
@@ -237,30 +230,27 @@ def _best(score: Floats, count: int) -> NDArray[np.bool_]:
     return keep
 
 
-def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: Floats) -> Floats:
+def _keep(lattice: _Lattice, keep: NDArray[np.bool_], values: Floats) -> Floats:
     """Remove the other candidates everywhere; return the `values` of those that stay."""
     new_ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-    pieces.texts = [text for text, stays in zip(pieces.texts, keep.tolist(), strict=True) if stays]
-    pieces.lengths = pieces.lengths[keep]
-    pieces.places = pieces.places[keep]
-    for length, ids in lattice.ids.items():
+    lattice.texts = list(compress(lattice.texts, keep.tolist()))
+    lattice.lengths = lattice.lengths[keep]
+    lattice.lasts = lattice.lasts[keep]
+    for length, (starts, ends, ids) in lattice.places.items():
         ids = new_ids[ids]
         stays = ids >= 0
-        lattice.ids[length] = ids[stays]
-        lattice.starts[length] = lattice.starts[length][stays]
-        lattice.ends[length] = lattice.ends[length][stays]
+        lattice.places[length] = starts[stays], ends[stays], ids[stays]
     return values[keep]
 
 
-def _slices(lattice: _Lattice) -> list[list[tuple[Ints, Ints, Ints]]]:
+def _slices(lattice: _Lattice) -> list[list[Places]]:
     """Return starts, ends and ids of the candidates that begin in each column, by length."""
-    slices: list[list[tuple[Ints, Ints, Ints]]] = [[] for _ in lattice.bases[1:]]
-    for length, starts in lattice.starts.items():
+    slices: list[list[Places]] = [[] for _ in lattice.bases[1:]]
+    for starts, ends, ids in lattice.places.values():
         cuts = np.searchsorted(starts, lattice.bases).tolist()
         for column, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
-                parts = (starts, lattice.ends[length], lattice.ids[length])
-                slices[column].append(tuple(part[low:high] for part in parts))  # type: ignore[arg-type]
+                slices[column].append((starts[low:high], ends[low:high], ids[low:high]))
     return slices
 
 
@@ -278,47 +268,38 @@ def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
             backward[starts] += backward[ends] * probabilities[ids]
     scale = lattice.weights / backward[:num_words]
     expected = np.zeros(len(probabilities))
-    for length, begins in lattice.starts.items():
-        pieces = lattice.ids[length]
-        used = forward[begins] * backward[lattice.ends[length]]
-        used *= scale[lattice.word_of[begins]]
-        expected += np.bincount(pieces, used * probabilities[pieces], len(expected))
+    for starts, ends, ids in lattice.places.values():
+        used = forward[starts] * backward[ends] * scale[lattice.word_of[starts]]
+        expected += np.bincount(ids, used * probabilities[ids], len(expected))
     return expected
 
 
-def _maximize(expected: Floats) -> Floats:
-    """Return the M step: a Bayesian estimate that lowers rare pieces."""
-    rest = np.maximum(expected, 1e-3)
-    estimate: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
-    return np.maximum(estimate, _RAREST)
-
-
-def _losses(pieces: _Pieces, lattice: _Lattice, probabilities: Floats) -> Floats:
+def _losses(lattice: _Lattice, probabilities: Floats) -> Floats:
     """Return the loss of log-likelihood without each candidate, float64 (pieces,).
 
     Its uses would be replaced by the best segmentation of the candidate itself.
     """
-    count = len(pieces.texts)
+    count, lengths = len(lattice.texts), lattice.lengths
     following = _following(lattice.bases)
     nodes = np.zeros((LONGEST_PIECE + 1, count), dtype=np.int32)
-    nodes[0] = pieces.places
+    nodes[0] = lattice.lasts
     for step in range(1, LONGEST_PIECE + 1):
         nodes[step] = following[nodes[step - 1]]
     best = np.zeros((LONGEST_PIECE + 1, count))
     best[0] = 1.0
     for end in range(1, LONGEST_PIECE + 1):
         for length in range(1, end + 1):
-            rows = np.flatnonzero(pieces.lengths > end if length == end else pieces.lengths >= end)
-            starts = lattice.starts[length]
+            rows = np.flatnonzero(lengths > end if length == end else lengths >= end)
+            starts, _, ids = lattice.places[length]
             if not len(rows) or not len(starts):
                 continue
             wanted = nodes[end - length, rows]
             at = np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)
             there = starts[at] == wanted
             rows, at = rows[there], at[there]
-            with_it = best[end - length, rows] * probabilities[lattice.ids[length][at]]
+            with_it = best[end - length, rows] * probabilities[ids[at]]
             best[end, rows] = np.maximum(best[end, rows], with_it)
-    other = np.maximum(best[pieces.lengths, np.arange(count)], 1e-300)
+    other = np.maximum(best[lengths, np.arange(count)], 1e-300)
     uses = _expected(lattice, probabilities)
     losses: Floats = uses * (np.log(probabilities) - np.log(other))
     return losses

@@ -118,14 +118,6 @@ def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bo
     return normalizers.Sequence(steps)
 
 
-def original_pre_tokenizer(chinese: bool) -> Any:
-    """Return how a text is split into words."""
-    words = pre_tokenizers.BertPreTokenizer()
-    if not chinese:
-        return words
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LEFT_OUT), "isolated"), words])
-
-
 # Layouts
 
 # Hugging Face's limit. Google's own code has 200; a tokenizer.json has its own limit.
@@ -232,8 +224,9 @@ def read_vocabulary(
     file, read = _find_layout(folder)
     home = file.parent
     settings = read_settings(home)
-    options = {**(convention.settings() if convention else {}), **settings}
-    options["as_google"] = as_google
+    stated = {} if convention is None else convention.specials
+    options: dict[str, Any] = {f"{role}_token": name for role, name in stated.items()}
+    options |= {**settings, "as_google": as_google}
     with damage_named(file):
         backend = read(file, options, convention)
         check_growth(backend, file)
@@ -304,11 +297,12 @@ def lowercases(backend: Tokenizer) -> bool:
     )
 
 
-def has_cased_entries(tokens: Iterable[str]) -> bool:
-    """Return whether a vocabulary is for cased text; specials such as [CLS] or <S> do not count."""
-    return any(
-        token != token.lower() and not (token[:1] in "[<" and token[-1:] in "]>")
-        for token in tokens
+def _is_lowercased(tokens: Iterable[str], options: dict[str, Any]) -> bool:
+    """Return `do_lower_case`; without it, whether no token is cased, except specials as [CLS]."""
+    if options.get("do_lower_case") is not None:
+        return bool(options["do_lower_case"])
+    return all(
+        token == token.lower() or (token[:1] in "[<" and token[-1:] in "]>") for token in tokens
     )
 
 
@@ -350,9 +344,7 @@ def _read_wordpiece(
         lines.pop()
     # A repeated line keeps its last number, as in every reader of this format.
     ids = {line.rstrip("\r"): number for number, line in enumerate(lines)}
-    lowercase = options.get("do_lower_case")
-    if lowercase is None:
-        lowercase = not has_cased_entries(ids)
+    lowercase = _is_lowercased(ids, options)
     names = find_specials(ids.__contains__, options)
     missing = [SPECIAL_NAMES[role][0] for role in ("cls", "sep", "unk") if role not in names]
     if missing:
@@ -364,15 +356,17 @@ def _read_wordpiece(
     model = models.WordPiece(ids, unk_token=names["unk"], max_input_chars_per_word=longest)
     backend = Tokenizer(model)
     chinese = options.get("tokenize_chinese_chars", True) is not False
-    accents = options.get("strip_accents")
+    accents, words = options.get("strip_accents"), pre_tokenizers.BertPreTokenizer()
+    backend.pre_tokenizer = words
     if options["as_google"]:
-        backend.normalizer = original_normalizer(bool(lowercase), accents, chinese)
-        backend.pre_tokenizer = original_pre_tokenizer(chinese)
+        backend.normalizer = original_normalizer(lowercase, accents, chinese)
+        if chinese:
+            left_out = pre_tokenizers.Split(Regex(_LEFT_OUT), "isolated")
+            backend.pre_tokenizer = pre_tokenizers.Sequence([left_out, words])
     else:
         backend.normalizer = normalizers.BertNormalizer(
-            handle_chinese_chars=chinese, strip_accents=accents, lowercase=bool(lowercase)
+            handle_chinese_chars=chinese, strip_accents=accents, lowercase=lowercase
         )
-        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     add_tokens(backend, _specials(names, convention), path.parent, options)
     backend.post_processor = bert_template(backend, names, convention)
@@ -446,12 +440,9 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     if order is not None:
         backend = build_plain_unigram(model)
     else:
-        lowercase = options.get("do_lower_case")
-        if lowercase is None:
-            lowercase = not has_cased_entries(ids)
-        backend = build_unigram(
-            model, lowercase=bool(lowercase), keep_accents=options.get("keep_accents") is True
-        )
+        keeps_accents = options.get("keep_accents") is True
+        lowercase = _is_lowercased(ids, options)
+        backend = build_unigram(model, lowercase=lowercase, keep_accents=keeps_accents)
     names = find_specials(ids.__contains__, options)
     add_tokens(backend, _specials(names, convention), path.parent, options)
     if "sep" in names:

@@ -72,15 +72,16 @@ def with_embeddings(checkpoint: Checkpoint, tokenizer: Tokenizer, path: str | No
     vectors = read_vectors(path, tokenizer.backend.get_vocab(with_added_tokens=True))
     table = checkpoint.tensors[WORD_TABLE].clone()
     if not vectors.words:
-        raise InputError(f"{vectors.source}: no word in it is an entry of the vocabulary.")
-    if vectors.dim != table.shape[1]:
+        raise InputError(f"{path}: no word in it is an entry of the vocabulary.")
+    width = vectors.table.shape[1]
+    if width != table.shape[1]:
         raise ConfigError(
-            f"{vectors.source}: vectors of {vectors.dim} numbers, but the word table has "
-            f"{table.shape[1]} columns. Give a model of that width, or other vectors."
+            f"{path}: vectors of {width} numbers, but the word table has {table.shape[1]} columns. "
+            "Give a model of that width, or other vectors."
         )
     rows = [tokenizer.id_of(word) for word in vectors.words]
     table[rows] = torch.from_numpy(vectors.table.copy()).to(table.dtype)
-    note = f"{len(rows):,} of {tokenizer.vocab_size:,} word vectors begin as in {vectors.source}."
+    note = f"{len(rows):,} of {tokenizer.vocab_size:,} word vectors begin as in {path}."
     tensors = {**checkpoint.tensors, WORD_TABLE: table}
     return dataclasses.replace(checkpoint, tensors=tensors, notes=(*checkpoint.notes, note))
 

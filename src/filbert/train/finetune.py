@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.doctor import check_rows
 from filbert.data.examples import lengths_of
 from filbert.data.loader import Loader
 from filbert.data.records import Row
@@ -29,7 +28,8 @@ from filbert.model.low_rank import merge
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.classification import WithContrast
-from filbert.tasks.rows import row_check, row_labels, row_texts
+from filbert.tasks.doctor import check_rows
+from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import (
     add_low_rank,
@@ -239,7 +239,7 @@ def opening(
         return {}
     task, splits = prepared.task, prepared.splits
     files = {name: (split.path, split.rows) for name, split in splits.items()}
-    problems = check_rows(files, row_check(task)).problems
+    problems = check_rows(files, task).problems
     facts = begun(prepared, prepared.model, clock=clock, parallel=parallel)
     facts |= {
         "task": facts["options"].get("task") or task.spec.name,

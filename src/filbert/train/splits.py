@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from filbert.data.columns import ColumnNames, recognition_line
-from filbert.data.doctor import UNKNOWN_SHARE
 from filbert.data.examples import Example
 from filbert.data.labels import label_order, listed
 from filbert.data.records import Row, file_digest, read_rows
@@ -22,6 +21,7 @@ from filbert.data.splitting import SPLITS, merged_groups, near_duplicates, strat
 from filbert.data.texts import chunks, holds_text
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Task, task_class
+from filbert.tasks.doctor import UNKNOWN_SHARE
 from filbert.tasks.rows import named_columns, read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer, characters_in
 from filbert.train.log import progress_bar, say

@@ -22,7 +22,7 @@ from filbert.text.learning import Progress
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.data.doctor import Problem, Report, SplitReport
+    from filbert.tasks.doctor import Problem, Report, SplitReport
 
 _LABELS_SHOWN = 6
 
@@ -60,8 +60,7 @@ def check(
         if file != arguments.STDIO:
             require_file(file, once=True)
 
-    from filbert.data.doctor import check as check_rows
-    from filbert.tasks.rows import row_check
+    from filbert.tasks.doctor import check as check_rows
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})
@@ -78,7 +77,7 @@ def check(
         progress = bar.add_task("check", total=None)
         report = check_rows(
             list(zip(split_names(files), files, strict=True)),
-            row_check(checked),
+            checked,
             data.columns,
             tokenizer=tokenizer,
             max_length=max_length or 512,

@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.records import Row
+from filbert.data.records import Finding, Level, Row
 from filbert.data.splitting import between, near_duplicates
 from filbert.data.streams import name_of
 from filbert.data.texts import holds_text
 from filbert.errors import InputError, printable
+from filbert.tasks.base import Task
+from filbert.tasks.rows import read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Text, Tokenizer, chunked
 
 # Shares from which cut rows and unknown tokens are a warning, not a note.
@@ -46,22 +48,7 @@ _EMPTY = 0
 
 # The result
 
-Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
-
-
-class Finding(NamedTuple):
-    """One problem in one place.
-
-    `kind` is one word for programs, `message` a sentence that is the same for all places of its
-    kind, `where` file and line (and more, such as a question's id); never any text of the data.
-    """
-
-    level: Level
-    kind: str
-    message: str
-    where: str = ""
-    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -137,34 +124,6 @@ class Report:
 # Reading
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowCheck:
-    """How the rows of a task are checked; created by `filbert.tasks.rows.row_check`.
-
-    Attributes:
-        read: Yields the labelled rows of a file; the arguments are path, names and `on_error`.
-        sequences: Returns the texts or pairs of a row that are tokenised, at least one.
-        labels: Returns the label names in a row. An InputError makes the row a bad one.
-        findings: Yields what else is wrong with some good rows.
-        predicts_labels: Whether the model predicts these labels.
-        labels_are_classes: Whether a label classifies the whole row, so that shares and
-            contradictions have a meaning.
-        windows: Whether long rows are read in windows, so that nothing is cut.
-        cleans: Whether texts are cleaned before they become tokens.
-        id_column: The column whose values must differ from row to row.
-    """
-
-    read: Callable[..., Iterator[Row]]
-    sequences: Callable[[Row], list[Text]]
-    labels: Callable[[Row], list[str]]
-    findings: Callable[[Sequence[Row], Tokenizer | None, int], Iterable[Finding]]
-    predicts_labels: bool
-    labels_are_classes: bool
-    windows: bool
-    cleans: bool
-    id_column: str | None
-
-
 @dataclass
 class _File:
     """What is counted in one file.
@@ -202,9 +161,9 @@ class _Check:
     """
 
     def __init__(
-        self, task: RowCheck, tokenizer: Tokenizer | None, max_length: int, *, keeps_texts: bool
+        self, task: Task, tokenizer: Tokenizer | None, max_length: int, *, keeps_texts: bool
     ) -> None:
-        self.task = task
+        self.task, self.spec = task, task.spec
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.keeps_texts = keeps_texts
@@ -250,14 +209,14 @@ class _Check:
         file, task = self.files[-1], self.task
         for row in rows:
             try:
-                labels, texts = task.labels(row), task.sequences(row)
+                labels, texts = row_labels(task, row), row_texts(task, row)
             except InputError as error:
                 self.bad(error)
                 continue
             for label in labels:
                 file.label_rows.setdefault(label, len(self.lines))
             file.labels.update(labels)
-            if task.labels_are_classes:
+            if self.spec.labels_are_classes:
                 names = tuple(sorted(labels))
                 number = self._label_numbers.setdefault(names, len(self._label_numbers))
                 self.label_sets.append(number)
@@ -280,11 +239,12 @@ class _Check:
             file.empty += 1
             self.hashes.append(_EMPTY)
             kind, message = "empty_text", "Rows whose text is empty."
-            if self.task.cleans and holds_text(row):
+            if self.spec.clean is not None and holds_text(row):
                 kind, message = "emptied_text", "Rows of whose text cleaning leaves nothing."
             yield Finding("warning", kind, message, row.where)
-        if self.task.id_column is not None:
-            id = row.values[self.task.id_column]
+        id_column = self.spec.row_format.id_column
+        if id_column is not None:
+            id = row.values[id_column]
             if id in file.ids:
                 message = "Questions with an id that another one has."
                 where = f"{row.where}: question {printable(str(id), 80)}"
@@ -310,7 +270,8 @@ class _Check:
     def _task_findings(self, rows: list[Row]) -> list[Finding]:
         """Return the findings of the task; a row that makes it fail is counted as a bad one."""
         try:
-            return list(self.task.findings(rows, self.tokenizer, self.max_length))
+            form = self.spec.row_format
+            return list(form.findings(self.task, rows, self.tokenizer, self.max_length))
         except InputError as error:
             if len(rows) == 1:
                 self.bad(error)
@@ -341,7 +302,7 @@ class _Check:
 
     def too_long(self, file: _File) -> np.ndarray | None:
         """Return the rows that will be cut; None if unknown, or if the task reads windows."""
-        if self.tokenizer is None or self.task.windows:
+        if self.tokenizer is None or self.spec.windows:
             return None
         return file.start + np.flatnonzero(self.lengths_in(file) > self.max_length)
 
@@ -448,21 +409,22 @@ def _lengths(check: _Check) -> Iterator[Finding]:
 
 def _labels(check: _Check) -> Iterator[Finding]:
     """Yield labels that train lacks and, for classes, a single label and rare ones."""
-    task, train = check.task, [file for file in check.files if file.name == "train"]
-    if not task.predicts_labels:
-        return
+    are_classes = check.spec.labels_are_classes
+    train = [file for file in check.files if file.name == "train"]
+    if check.spec.head_kind not in ("sequence", "tokens"):
+        return  # the model does not predict these labels
     counts = Counter[str]()
     for file in train or check.files:
         counts.update(file.labels)
     for file in check.files if train else ():
         for label, count in file.labels.most_common():
             if label not in counts:
-                what = "rows with the label" if task.labels_are_classes else "the label"
+                what = "rows with the label" if are_classes else "the label"
                 message = f'{file.name}: {what} "{printable(label)}", which train does not have.'
                 where = check.place(file.label_rows[label])
                 yield Finding("error", "unseen_label", message, where, count)
     num_rows = sum(file.num_rows for file in train or check.files)
-    if not task.labels_are_classes or not counts:
+    if not are_classes or not counts:
         return
     if len(counts) == 1 and counts.total() == num_rows:
         message = f'All rows have the same label, "{printable(next(iter(counts)))}".'
@@ -516,7 +478,7 @@ def _near_duplicates(check: _Check) -> Iterator[Finding]:
 
 def check(
     files: Sequence[tuple[str, str | Path]],
-    task: RowCheck,
+    task: Task,
     names: ColumnNames,
     *,
     tokenizer: Tokenizer | None,
@@ -540,11 +502,11 @@ def check(
     check = _Check(task, tokenizer, max_length, keeps_texts=near)
     for split, path in files:
         check.begin(split, path)
-        check.read(task.read(path, names, on_error=check.bad), progress)
+        check.read(read_task_rows(task, path, names, on_error=check.bad), progress)
     return check.report(near=near)
 
 
-def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: RowCheck) -> Report:
+def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: Task) -> Report:
     """Check labelled rows that are in memory, without a tokenizer: lengths are in words."""
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     check = _Check(task, None, 0, keeps_texts=is_small)

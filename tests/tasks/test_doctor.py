@@ -3,15 +3,16 @@ from __future__ import annotations
 import json
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from filbert.data import doctor
 from filbert.data.columns import ColumnNames
-from filbert.data.doctor import Finding, Report, RowCheck, check
-from filbert.data.records import Row
+from filbert.data.records import Finding, Row
 from filbert.data.texts import read_texts, text_of
 from filbert.errors import InputError
+from filbert.tasks import doctor
+from filbert.tasks.doctor import Report, check
 
 
 class Topics:
@@ -36,12 +37,15 @@ class Topics:
         return iter(())
 
 
-def row_check(task) -> RowCheck:
-    return RowCheck(
-        read=task.read, sequences=task.sequences, labels=task.labels_of, findings=task.findings,
-        predicts_labels=task.head_kind in ("sequence", "tokens"), windows=task.windows,
-        labels_are_classes=task.labels_are_classes, cleans=False, id_column=None,
+def task_of(rows) -> SimpleNamespace:
+    form = SimpleNamespace(
+        read=lambda spec, source: rows.read(source.path, source.names, on_error=source.on_error),
+        texts=lambda row, clean: rows.sequences(row), labels=lambda task, row: rows.labels_of(row),
+        findings=lambda task, *given: rows.findings(*given),
+        no_label_columns=None, recognises=None, id_column=None,
     )  # fmt: skip
+    rows.row_format, rows.clean = form, None
+    return SimpleNamespace(spec=rows)
 
 
 def look(folder: Path, tokenizer=None, max_length: int = 8, near=False, **contents: str) -> Report:
@@ -51,7 +55,7 @@ def look(folder: Path, tokenizer=None, max_length: int = 8, near=False, **conten
         path.write_text(content, encoding="utf-8")
         files.append((split, path))
     return check(
-        files, row_check(Topics()), ColumnNames(), tokenizer=tokenizer,
+        files, task_of(Topics()), ColumnNames(), tokenizer=tokenizer,
         max_length=max_length, near=near,
     )  # fmt: skip
 
@@ -106,7 +110,7 @@ def test_what_to_do_about_bad_rows_is_kept_once(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(rows(("one", "x"), ("two", "y"), ("three", "z")))
     report = check(
-        [("train", path)], row_check(Scores()), ColumnNames(), tokenizer=None, max_length=8
+        [("train", path)], task_of(Scores()), ColumnNames(), tokenizer=None, max_length=8
     )
     (problem,) = report.problems
     assert problem.where == (
@@ -202,7 +206,7 @@ def test_one_of_several_labels_that_not_all_rows_have_is_not_the_same_for_all(tm
 
     path = tmp_path / "train.csv"
     path.write_text(rows(*((f"t {i}", "a" if i % 2 else "") for i in range(30))))
-    report = check([("train", path)], row_check(Any()), ColumnNames(), tokenizer=None, max_length=8)
+    report = check([("train", path)], task_of(Any()), ColumnNames(), tokenizer=None, max_length=8)
     assert report.problems == () and report.splits[0].label_counts == {"a": 15}
 
 
@@ -249,7 +253,7 @@ def test_a_row_costs_little_memory(tmp_path):
         path = tmp_path / "train.csv"
         path.write_text(rows(*((f"some text with number {i}", "ab"[i % 2]) for i in range(count))))
         tracemalloc.start()
-        check([("train", path)], row_check(Topics()), ColumnNames(), tokenizer=None, max_length=8)
+        check([("train", path)], task_of(Topics()), ColumnNames(), tokenizer=None, max_length=8)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -296,12 +300,12 @@ def test_rows_that_were_read_have_the_findings_of_their_files_near_ones_up_to_a_
     splits = {
         name: (str(path), list(Topics().read(path, ColumnNames()))) for name, path in files.items()
     }
-    assert doctor.check_rows(splits, row_check(Topics())).problems == report.problems
+    assert doctor.check_rows(splits, task_of(Topics())).problems == report.problems
     exact = near(tmp_path, TRAIN, DEV, near=False).problems
     for limit, size in (("NEAR_ROWS", len(TRAIN + DEV)), ("NEAR_CHARACTERS", 500)):
         with monkeypatch.context() as patched:
             patched.setattr(doctor, limit, size - 1)
-            assert doctor.check_rows(splits, row_check(Topics())).problems == exact
+            assert doctor.check_rows(splits, task_of(Topics())).problems == exact
 
 
 # Tasks whose rows are not one text with one label
@@ -350,7 +354,7 @@ def look_at(folder: Path, judge, tokenizer=None, max_length=8, **contents: str) 
         files.append((split, path))
     return check(
         files,
-        row_check(judge),
+        task_of(judge),
         ColumnNames(),
         tokenizer=tokenizer,
         max_length=max_length,
