@@ -222,9 +222,9 @@ def name_of(emoji: str) -> str:
 
 # In the order in which they run.
 STEPS = (
-    *("urls", "user-names", "ip-addresses", "emojis", "contractions", "lowercase", "stop-words"),
-    "non-alphanumerics",
-)
+    "urls", "user-names", "ip-addresses", "emojis",
+    "contractions", "lowercase", "stop-words", "non-alphanumerics",
+)  # fmt: skip
 STUDY = "study"
 
 
