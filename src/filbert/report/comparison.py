@@ -24,7 +24,7 @@ from filbert.metrics.classification import label_metrics
 from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
-from filbert.report.plots import Ranking
+from filbert.report.plots import Plot, Ranking, Series
 from filbert.report.predictions import by_tokens, crossed
 from filbert.report.render import (
     Cell,
@@ -224,11 +224,16 @@ def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
 def ranking(study: StudyFiles) -> Section:
     """Return the metrics of all contestants with intervals; the deciding one as a plot."""
     (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
-    estimates = [
-        (one["name"], study.colors[one["name"]], value, _ends(one["test"][key]),
-         [seed for seed in one["test"][key]["seeds"] if seed is not None])
-        for one in measured if (value := study.value(one)) is not None
-    ]  # fmt: skip
+    named = {one["name"]: one["test"][key] for one in measured if study.value(one) is not None}
+    series: list[Series] = []
+    for place, (name, figure) in enumerate(named.items()):
+        low, high = _ends(figure)
+        seeds = [seed for seed in figure["seeds"] if seed is not None]
+        series.append(Series("", seeds, [place] * len(seeds), -1, "dots"))
+        ends = None if low is None or high is None else ([low], [high])
+        mean = [figure["value"]]
+        series.append(Series(name, mean, [place], study.colors[name], "dots", ends))
+    plot = Plot(heading, "", series, rows=[*named])
     caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."
     best = {k: best_value((m["test"][k]["value"] for m in measured), k) for k, _ in study.metrics}
     rows: list[list[object]] = []
@@ -239,7 +244,7 @@ def ranking(study: StudyFiles) -> Section:
     falling = [heading for key, heading in study.metrics if key in FALLING]
     return section(
         "Ranking",
-        gallery(study.path, {"ranking": (plots.interval_plot(estimates, heading), caption)}),
+        gallery(study.path, {"ranking": (plot, caption)}),
         Table(["contestant", *(heading for _, heading in study.metrics)], rows),
         *texts("ranking", level=study.level, falling=falling, heading=heading),
     )
@@ -331,13 +336,13 @@ def costs(study: StudyFiles) -> Section | None:
         ("training_seconds", "training, seconds"),
         ("rows_per_second", "inference, rows per second"),
     ):
-        models = [
-            (one["name"], study.colors[one["name"]], one["costs"][key], study.value(one) or 0.0)
+        series = [
+            Series(one["name"], [cost], [study.value(one)], study.colors[one["name"]], "dots")
             for one in study.measured
-            if one["costs"].get(key)
+            if (cost := one["costs"].get(key))
         ]
-        if len(models) > 1:
-            plot = plots.cost_plot(models, xlabel=axis, ylabel=heading)
+        if len(series) > 1:
+            plot = Plot(f"{axis} (logarithmic)", heading, series, log="x")
             charts[f"cost_{key}"] = (plot, f"{heading} over {axis}.")
     rows = [
         [one["name"], *(write(one["costs"].get(key)) for key, _, write in known)]
