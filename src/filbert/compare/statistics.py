@@ -136,20 +136,19 @@ Runs = Mapping[str, Mapping[int, Path]]
 
 def read_predictions(
     split: str, folders: Runs, labels: Sequence[str]
-) -> tuple[np.ndarray, dict[str, dict[int, np.ndarray]]]:
+) -> tuple[np.ndarray, dict[tuple[str, int], np.ndarray]]:
     """Read predictions/SPLIT.jsonl of every run; `labels` are in the order of their numbers.
 
     Returns:
-        Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by contestant and seed.
+        Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by (contestant, seed).
 
     Raises:
         InputError: Two runs have different rows or gold labels.
         FormatError: A file is missing or damaged.
     """
     first: Scores | None = None
-    tables: dict[str, dict[int, np.ndarray]] = {}
+    tables: dict[tuple[str, int], np.ndarray] = {}
     for name, seeds in folders.items():
-        tables[name] = {}
         for seed, folder in seeds.items():
             one = read_scores(folder / "predictions" / f"{split}.jsonl", labels)
             first = first or one
@@ -158,7 +157,7 @@ def read_predictions(
                     f"{printable(name)}, seed {seed}: its {split} predictions are of other rows "
                     "than those of the first contestant. Run it again."
                 )
-            tables[name][seed] = one.probabilities
+            tables[name, seed] = one.probabilities
     assert first is not None
     return first.gold, tables
 
@@ -212,14 +211,6 @@ class Measured:
         return estimate
 
 
-def _with_threshold(gold: np.ndarray, table: np.ndarray, positive_id: int | None) -> Predicted:
-    """Return predictions on dev with the threshold of the best F1 on the same rows."""
-    threshold = 0.0
-    if positive_id is not None:
-        threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
-    return Predicted(gold, table, positive_id, threshold)
-
-
 def compute_statistics(
     folders: Runs,
     *,
@@ -241,14 +232,8 @@ def compute_statistics(
         InputError, FormatError: Predictions are wrong.
     """
     positive_id = None if positive is None else labels.index(positive)
-    gold, dev = read_predictions("dev", folders, labels)
-    test_gold, test = read_predictions("test", folders, labels)
-    tuned = {
-        name: {seed: _with_threshold(gold, table, positive_id) for seed, table in seeds.items()}
-        for name, seeds in dev.items()
-    }
     metric = "macro_f1" if positive_id is None else "pr_auc"
-    measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples)
+    gold, measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
     best = {name: one.seeds[one.best] for name, one in measured.items()}
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
@@ -261,7 +246,7 @@ def compute_statistics(
             }
             for name, one in measured.items()
         ],
-        "pairs": pairs_of(measured, test_gold, resamples=for_pairs),
+        "pairs": pairs_of(measured, gold, resamples=for_pairs),
         "slices": [] if slices is None else slice_entries(best, slices),
         "statistics": {
             "resamples": resamples,
@@ -269,7 +254,7 @@ def compute_statistics(
             "level": LEVEL,
             "seed": SEED,
             "best_seed_by": f"dev {metric}",
-            "notes": _notes(test_gold, labels, best),
+            "notes": _notes(gold, labels, best),
         },
     }
 
@@ -285,46 +270,48 @@ def _enough(resamples: int, num_pairs: int) -> int:
 
 
 def _measured(
-    tuned: Mapping[str, Mapping[int, Predicted]],
-    gold: np.ndarray,
-    test: Mapping[str, Mapping[int, np.ndarray]],
+    folders: Runs,
+    labels: Sequence[str],
+    positive_id: int | None,
     *,
     metric: str,
     resamples: int,
-) -> dict[str, Measured]:
-    """Measure all runs on dev and test, and on the same resamples of the test rows.
+) -> tuple[np.ndarray, dict[str, Measured]]:
+    """Return the gold labels of test, and all runs on dev, on test and on its resamples.
 
-    Args:
-        tuned: Dev predictions, with the thresholds that were chosen on them.
-        gold, test: Test labels, int64 (N,), and test probabilities of the same runs.
-        metric: Chooses the best seed on dev; the lowest seed of equal ones.
+    `metric` chooses the best seed on dev; the lowest seed of equal ones.
     """
-    runs = {
-        (name, s): Predicted(gold, test[name][s], one.positive, one.threshold)
-        for name, seeds in tuned.items()
-        for s, one in seeds.items()
-    }
-    forms = [one.form() for one in runs.values()]
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
+    gold, dev_tables = read_predictions("dev", folders, labels)
+    test_gold, test_tables = read_predictions("test", folders, labels)
+    dev: dict[tuple[str, int], Predicted] = {}
+    test: dict[tuple[str, int], Predicted] = {}
+    for run, table in dev_tables.items():
+        threshold = 0.0
+        if positive_id is not None:
+            threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
+        dev[run] = Predicted(gold, table, positive_id, threshold)
+        test[run] = Predicted(test_gold, test_tables[run], positive_id, threshold)
+    forms = [one.form() for one in test.values()]
+    tables = resampled([form.of for form in forms], test_gold, resamples=resamples, seed=SEED)
     drawn = {
         run: dict(zip(form.names, table, strict=True))
-        for run, form, table in zip(runs, forms, tables, strict=True)
+        for run, form, table in zip(test, forms, tables, strict=True)
     }
     measured = {}
-    for name, seeds in tuned.items():
-        on_dev = {s: one.metrics() for s, one in seeds.items()}
+    for name, seeds in folders.items():
+        on_dev = {s: dev[name, s].metrics() for s in seeds}
         best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
         measured[name] = Measured(
-            seeds={s: runs[name, s] for s in seeds},
+            seeds={s: test[name, s] for s in seeds},
             dev=on_dev,
-            test={s: runs[name, s].metrics() for s in seeds},
+            test={s: test[name, s].metrics() for s in seeds},
             best=best,
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
                 [drawn[name, s] for s in seeds], [SEED, crc32(name.encode())]
             ),
         )
-    return measured
+    return test_gold, measured
 
 
 def mean_over_seeds(
