@@ -35,6 +35,7 @@ from filbert.tasks.base import Task
 from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
 from filbert.train.log import say
+from filbert.train.options import check_choice
 from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
@@ -70,7 +71,9 @@ def run_study(
         InputError, ConfigError: Data or recipe is wrong; nothing was trained.
         Interrupted: Ctrl-C or SIGTERM; the message says how to resume.
     """
-    folder, names = Path(out), {one.name for one in study.chosen(only)}
+    for name in only:
+        check_choice("only", name, [one.name for one in study.contestants])
+    folder = Path(out)
     path = folder / "study.json"
     is_empty = not folder.is_dir() or all(one.name == ".data" for one in folder.iterdir())
     if not is_empty and not path.is_file():
@@ -84,7 +87,7 @@ def run_study(
             state["precision"] = choose_precision("auto", device).name
         is_new = _prepare(study, folder, state)
         runs = runs_of(study, folder, state["data"], state["precision"])
-        wanted = [run for run in runs if run.contestant in names]
+        wanted = [run for run in runs if not only or run.contestant in only]
         _check_changed(wanted, folder, overwrite=overwrite)
         if is_new:
             shutil.rmtree(folder / "data", ignore_errors=True)
