@@ -113,15 +113,16 @@ class ContestantRun:
         return self.folder.with_name(f"{self.folder.name}.job.json")
 
     @property
-    def recorded(self) -> ContestantRun | None:
-        """The run that began last in this folder, with its status; None if there was none."""
-        return ContestantRun.of(read_json(self.job_path)) if self.job_path.is_file() else None
+    def outcome(self) -> tuple[str, str | None]:
+        """The recorded status and error.
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether its folder has the model and its predictions."""
-        last, wanted = self.recorded, (self.fingerprint, "finished")
-        return last is not None and (last.fingerprint, last.status) == wanted
+        It is "changed" if a run of other rows or options is finished, else "missing" without a run
+        of these.
+        """
+        last = read_json(self.job_path) if self.job_path.is_file() else {}
+        if last.get("fingerprint") != self.fingerprint:
+            return ("changed" if last.get("status") == "finished" else "missing"), None
+        return last["status"], last["error"]
 
 
 # The parent
@@ -167,9 +168,9 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
             raise
         finally:
             child.communicate()
-    last = run.recorded
-    if last is not None and last.status != "running":
-        return last.status, last.error
+    status, error = run.outcome
+    if status != "running":
+        return status, error
     if stop.name is not None:
         return "interrupted", None
     code = child.returncode
