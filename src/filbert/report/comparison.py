@@ -69,14 +69,14 @@ SLICES: Columns = (
     ("accuracy", "accuracy"),
 )
 # Cost, its heading, and how it is written.
-COSTS = (
+COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("training_seconds", "training", numbers.seconds),
     ("training_joules", "energy", lambda value: MISSING if value is None else f"{value:,.0f} J"),
     ("rows_per_second", "rows/s", lambda value: MISSING if value is None else f"{value:,.0f}"),
     ("latency_seconds", "one text", lambda value: f"{fixed(value and 1e3 * value, 1)} ms"),
-    ("parameters", "parameters", numbers.parameters),
-    ("bytes_on_disk", "on disk", numbers.size),
-    ("peak_bytes", "peak memory", numbers.size),
+    ("parameters", "parameters", numbers.scaled),
+    ("bytes_on_disk", "on disk", lambda value: numbers.scaled(value, "B")),
+    ("peak_bytes", "peak memory", lambda value: numbers.scaled(value, "B")),
 )
 # More pairs are folded.
 MOST_PAIRS = 30
@@ -133,16 +133,17 @@ class StudyFiles:
     @cached_property
     def scores(self) -> dict[str, Scores]:
         """Test predictions of the best seed of each contestant, of two labels at its threshold."""
-        return {one["name"]: self._read(one) for one in self.measured}
-
-    def _read(self, one: dict[str, Any]) -> Scores:
-        run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
-        path = self.path / run["folder"] / "predictions" / "test.jsonl"
-        scores = read_scores(path, self.labels)
-        if self.positive is None:
-            return scores
-        is_positive = scores.probabilities[:, self.positive] >= run["test"]["threshold"]
-        return replace(scores, predicted=np.where(is_positive, self.positive, 1 - self.positive))
+        scores = {}
+        for one in self.measured:
+            run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
+            path = self.path / run["folder"] / "predictions" / "test.jsonl"
+            found = read_scores(path, self.labels)
+            if self.positive is not None:
+                is_positive = found.probabilities[:, self.positive] >= run["test"]["threshold"]
+                predicted = np.where(is_positive, self.positive, 1 - self.positive)
+                found = replace(found, predicted=predicted)
+            scores[one["name"]] = found
+        return scores
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
         """Return the tested difference of two contestants in the deciding metric: `one` - `other`.

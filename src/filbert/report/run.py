@@ -105,7 +105,7 @@ def headline_facts(run: dict[str, Any]) -> list[tuple[str, object]]:
         below = f"baseline {numbers.metric(other['metrics'][key])}" if other else ""
         facts.append((heading, Cell(numbers.metric(model["metrics"].get(key)), below=below)))
     facts.append(("time", numbers.seconds(run.get("seconds"))))
-    facts.append(("parameters", numbers.parameters(model["parameters"])))
+    facts.append(("parameters", numbers.scaled(model["parameters"])))
     return [(name, value) for name, value in facts if value != numbers.MISSING]
 
 

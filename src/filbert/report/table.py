@@ -179,7 +179,7 @@ def result_table(run: dict[str, Any]) -> Table:
         cells = [Cell(numbers.metric(v), strong=v is not None and v == most) for v, most in values]
         seconds = row.get("seconds")
         time = numbers.MISSING if seconds is None else f"{seconds:,.1f}"
-        rows.append([row["name"], *cells, time, numbers.parameters(row.get("parameters"))])
+        rows.append([row["name"], *cells, time, numbers.scaled(row.get("parameters"))])
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
     title = f"{numbers.count(num_rows)} {split} rows" if num_rows else split or ""
     head = ["model", *(heading for _, heading in columns), "seconds", "parameters"]
