@@ -73,15 +73,11 @@ class Predicted:
 
     @property
     def called(self) -> np.ndarray:
-        """Predicted classes: 0 or 1 (positive) of two, else label numbers; int64 (N,)."""
+        """Predicted label numbers, int64 (N,)."""
         if self.positive is None:
             return np.asarray(self.probabilities.argmax(1))
-        return np.asarray(self.probabilities[:, self.positive] >= self.threshold, dtype=np.int64)
-
-    @property
-    def wanted(self) -> np.ndarray:
-        """Gold in the terms of `called`, int64 (N,)."""
-        return self.gold if self.positive is None else (self.gold == self.positive).astype(np.int64)
+        is_positive = self.probabilities[:, self.positive] >= self.threshold
+        return np.where(is_positive, self.positive, 1 - self.positive)
 
     def metrics(self) -> dict[str, Any]:
         """Compute every metric; floats, None where undefined."""
@@ -113,7 +109,8 @@ class Predicted:
             more = Form(("loss",), lambda weights: _means(loss[None], weights))
             return form if tested else _joined(form, more)
         gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
-        form = binary_form(gold, scores, self.called, recalls=None if tested else RECALLS)
+        called = self.called == self.positive
+        form = binary_form(gold, scores, called, recalls=None if tested else RECALLS)
         half = confusion_form(gold, scores >= 0.5, 2)
         means = np.stack([(scores - gold) ** 2, loss])
         at_half = Form(("f1_at_half",), lambda w: rates_of(half(w))["f1"][None])
@@ -349,7 +346,7 @@ def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted
         f"{name} makes no error on the test rows. Its interval for rates has no width, which means "
         "that the rows are too few, not that it never errs."
         for name, one in best.items()
-        if (one.called == one.wanted).all()
+        if (one.called == one.gold).all()
     ]
 
 
@@ -382,7 +379,7 @@ def pairs_of(
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
         best, others = one.seeds[one.best], other.seeds[other.best]
-        counts = mcnemar(best.wanted, best.called, others.called)
+        counts = mcnemar(gold, best.called, others.called)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,
@@ -443,9 +440,10 @@ def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
     metrics = predicted.metrics()
     if predicted.positive is None:
         return {key: metrics[key] for key in ("accuracy", "macro_f1")}
-    negatives = predicted.called[predicted.wanted == 0]
+    is_positive = predicted.gold == predicted.positive
+    false_positives = predicted.called[~is_positive] == predicted.positive
     return {
-        "f1": metrics["f1"] if predicted.wanted.any() else None,
-        "false_positive_rate": float(negatives.mean()) if len(negatives) else None,
+        "f1": metrics["f1"] if is_positive.any() else None,
+        "false_positive_rate": float(false_positives.mean()) if len(false_positives) else None,
         **{key: metrics[key] for key in ("roc_auc", "pr_auc", "accuracy")},
     }
