@@ -55,108 +55,82 @@ MOST_SLICES, NOT_STATED, OTHER_VALUES = 20, "not stated", "other values"
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """The predictions of one run for one split.
+def metrics_of(scores: Scores) -> dict[str, Any]:
+    """Compute every metric; floats, None where undefined."""
+    if scores.positive is None:
+        metrics = multiclass_metrics(scores.gold, scores.probabilities)
+        del metrics["per_label"]
+        is_right, confidence = scores.predicted == scores.gold, scores.probabilities.max(1)
+        error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
+        return metrics | {"ece": error}
+    gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
+    names, form = form_of(scores)
+    once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
+    extra = ("f1_at_half", *RECALLS, "brier")
+    return (
+        binary_metrics(gold, shares, scores.threshold)
+        | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
+        | {"ece": calibration.expected_calibration_error(gold, shares)}
+    )
 
-    Attributes:
-        gold: Label numbers, int64 (N,).
-        probabilities: float64 (N, C).
-        positive: Number of the positive label of two; None for more labels.
-        threshold: Of the positive label's probability; 0 for more labels.
+
+def form_of(scores: Scores, *, tested: bool = False) -> Form:
+    """Return all metrics with an interval, or those that pairs are tested by and a few more.
+
+    The calibration error has no interval: resampled bins are noisier than those of the rows, so its
+    resamples are too high.
     """
-
-    gold: np.ndarray
-    probabilities: np.ndarray
-    positive: int | None
-    threshold: float = 0.0
-
-    @property
-    def called(self) -> np.ndarray:
-        """Predicted label numbers, int64 (N,)."""
-        if self.positive is None:
-            return np.asarray(self.probabilities.argmax(1))
-        is_positive = self.probabilities[:, self.positive] >= self.threshold
-        return np.where(is_positive, self.positive, 1 - self.positive)
-
-    def metrics(self) -> dict[str, Any]:
-        """Compute every metric; floats, None where undefined."""
-        if self.positive is None:
-            metrics = multiclass_metrics(self.gold, self.probabilities)
-            del metrics["per_label"]
-            is_right, confidence = self.called == self.gold, self.probabilities.max(1)
-            error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
-            return metrics | {"ece": error}
-        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
-        names, form = self.form()
-        once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
-        extra = ("f1_at_half", *RECALLS, "brier")
-        return (
-            binary_metrics(gold, scores, self.threshold)
-            | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
-            | {"ece": calibration.expected_calibration_error(gold, scores)}
-        )
-
-    def form(self, *, tested: bool = False) -> Form:
-        """Return all metrics with an interval, or those that pairs are tested by and a few more.
-
-        The calibration error has no interval: resampled bins are noisier than those of the rows,
-        so its resamples are too high.
-        """
-        loss = losses(self.probabilities[np.arange(len(self.gold)), self.gold])
-        if self.positive is None:
-            form = class_form(self.gold, self.called, self.probabilities.shape[1])
-            more = Form(("loss",), lambda weights: _means(loss[None], weights))
-            return form if tested else _joined(form, more)
-        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
-        called = self.called == self.positive
-        form = binary_form(gold, scores, called, recalls=None if tested else RECALLS)
-        half = confusion_form(gold, scores >= 0.5, 2)
-        means = np.stack([(scores - gold) ** 2, loss])
-        at_half = Form(("f1_at_half",), lambda w: rates_of(half(w))["f1"][None])
-        more = Form(("brier", "loss"), lambda weights: _means(means, weights))
-        return form if tested else _joined(form, at_half, more)
+    loss = losses(scores.probabilities[np.arange(len(scores.gold)), scores.gold])
+    if scores.positive is None:
+        form = class_form(scores.gold, scores.predicted, scores.probabilities.shape[1])
+        return form if tested else _with_means(form, {"loss": loss})
+    gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
+    called = scores.predicted == scores.positive
+    form = binary_form(gold, shares, called, recalls=None if tested else RECALLS)
+    if tested:
+        return form
+    half = confusion_form(gold, shares >= 0.5, 2)
+    at_half = Form(
+        (*form.names, "f1_at_half"), lambda w: np.vstack([form.of(w), rates_of(half(w))["f1"]])
+    )
+    return _with_means(at_half, {"brier": (shares - gold) ** 2, "loss": loss})
 
 
-def _joined(*forms: Form) -> Form:
-    names = tuple(name for form in forms for name in form.names)
-    return Form(names, lambda weights: np.vstack([form.of(weights) for form in forms]))
+def _with_means(form: Form, values: Mapping[str, np.ndarray]) -> Form:
+    """Return a form that also has the weighted means of values of the rows, float64 (N,) each."""
+    table = np.stack([*values.values()])
 
+    def of(weights: np.ndarray) -> np.ndarray:
+        means = table @ weights.astype(np.float64) / weights.sum(0)
+        return np.vstack([form.of(weights), means])
 
-def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return weighted means: values (F, N), weights (N, B) -> (F, B)."""
-    return np.asarray(values @ weights.astype(np.float64) / weights.sum(0))
+    return Form((*form.names, *values), of)
 
 
 Runs = Mapping[str, Mapping[int, Path]]
 
 
 def read_predictions(
-    split: str, folders: Runs, labels: Sequence[str]
-) -> tuple[np.ndarray, dict[tuple[str, int], np.ndarray]]:
-    """Read predictions/SPLIT.jsonl of every run; `labels` are in the order of their numbers.
-
-    Returns:
-        Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by (contestant, seed).
+    split: str, folders: Runs, labels: Sequence[str], positive: int | None
+) -> dict[tuple[str, int], Scores]:
+    """Return predictions/SPLIT.jsonl by (contestant, seed); `positive` is a number of `labels`.
 
     Raises:
         InputError: Two runs have different rows or gold labels.
         FormatError: A file is missing or damaged.
     """
-    first: Scores | None = None
-    tables: dict[tuple[str, int], np.ndarray] = {}
+    found: dict[tuple[str, int], Scores] = {}
     for name, seeds in folders.items():
         for seed, folder in seeds.items():
-            one = read_scores(folder / "predictions" / f"{split}.jsonl", labels)
-            first = first or one
+            one = read_scores(folder / "predictions" / f"{split}.jsonl", labels, positive)
+            first = next(iter(found.values()), one)
             if not np.array_equal(one.rows, first.rows) or not np.array_equal(one.gold, first.gold):
                 raise InputError(
                     f"{printable(name)}, seed {seed}: its {split} predictions are of other rows "
                     "than those of the first contestant. Run it again."
                 )
-            tables[name, seed] = one.probabilities
-    assert first is not None
-    return first.gold, tables
+            found[name, seed] = one
+    return found
 
 
 @dataclass(frozen=True)
@@ -164,7 +138,7 @@ class Measured:
     """The runs of one contestant, measured on test.
 
     Attributes:
-        seeds: Test predictions by seed, with the threshold that was tuned on dev.
+        seeds: Test predictions by seed, at the threshold of the best F1 on dev.
         dev: Dev metrics by seed.
         test: Test metrics by seed.
         best: The seed that is best on dev.
@@ -172,7 +146,7 @@ class Measured:
         over_seeds: Their mean over several seeds on resampled rows and seeds; {} for one seed.
     """
 
-    seeds: dict[int, Predicted]
+    seeds: dict[int, Scores]
     dev: dict[int, dict[str, Any]]
     test: dict[int, dict[str, Any]]
     best: int
@@ -230,8 +204,9 @@ def compute_statistics(
     """
     positive_id = None if positive is None else labels.index(positive)
     metric = "macro_f1" if positive_id is None else "pr_auc"
-    gold, measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
+    measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
     best = {name: one.seeds[one.best] for name, one in measured.items()}
+    gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
         "contestants": [
@@ -243,7 +218,7 @@ def compute_statistics(
             }
             for name, one in measured.items()
         ],
-        "pairs": pairs_of(measured, gold, resamples=for_pairs),
+        "pairs": pairs_of(measured, resamples=for_pairs),
         "slices": [] if slices is None else slice_entries(best, slices),
         "statistics": {
             "resamples": resamples,
@@ -273,42 +248,41 @@ def _measured(
     *,
     metric: str,
     resamples: int,
-) -> tuple[np.ndarray, dict[str, Measured]]:
-    """Return the gold labels of test, and all runs on dev, on test and on its resamples.
+) -> dict[str, Measured]:
+    """Measure all runs on dev, on test and on its resamples, which are the same for all.
 
     `metric` chooses the best seed on dev; the lowest seed of equal ones.
     """
-    gold, dev_tables = read_predictions("dev", folders, labels)
-    test_gold, test_tables = read_predictions("test", folders, labels)
-    dev: dict[tuple[str, int], Predicted] = {}
-    test: dict[tuple[str, int], Predicted] = {}
-    for run, table in dev_tables.items():
-        threshold = 0.0
-        if positive_id is not None:
-            threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
-        dev[run] = Predicted(gold, table, positive_id, threshold)
-        test[run] = Predicted(test_gold, test_tables[run], positive_id, threshold)
-    forms = [one.form() for one in test.values()]
-    tables = resampled([form.of for form in forms], test_gold, resamples=resamples, seed=SEED)
+    dev = read_predictions("dev", folders, labels, positive_id)
+    test = read_predictions("test", folders, labels, positive_id)
+    if positive_id is not None:
+        for run, one in dev.items():
+            shares = one.probabilities[:, positive_id]
+            threshold = ranking.best_f1_threshold(one.gold == positive_id, shares)
+            dev[run] = replace(one, threshold=threshold)
+            test[run] = replace(test[run], threshold=threshold)
+    forms = [form_of(one) for one in test.values()]
+    gold = next(iter(test.values())).gold
+    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = {
         run: dict(zip(form.names, table, strict=True))
         for run, form, table in zip(test, forms, tables, strict=True)
     }
     measured = {}
     for name, seeds in folders.items():
-        on_dev = {s: dev[name, s].metrics() for s in seeds}
+        on_dev = {s: metrics_of(dev[name, s]) for s in seeds}
         best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
         measured[name] = Measured(
             seeds={s: test[name, s] for s in seeds},
             dev=on_dev,
-            test={s: test[name, s].metrics() for s in seeds},
+            test={s: metrics_of(test[name, s]) for s in seeds},
             best=best,
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
                 [drawn[name, s] for s in seeds], [SEED, crc32(name.encode())]
             ),
         )
-    return test_gold, measured
+    return measured
 
 
 def mean_over_seeds(
@@ -334,7 +308,7 @@ def mean_over_seeds(
     return {name: (np.stack([one[name] for one in drawn]) * stretched).sum(0) for name in drawn[0]}
 
 
-def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted]) -> list[str]:
+def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Scores]) -> list[str]:
     counts = np.bincount(gold, minlength=len(labels))
     rarest = int(counts.argmin())
     notes = [
@@ -346,21 +320,21 @@ def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted
         f"{name} makes no error on the test rows. Its interval for rates has no width, which means "
         "that the rows are too few, not that it never errs."
         for name, one in best.items()
-        if (one.called == one.gold).all()
+        if (one.predicted == one.gold).all()
     ]
 
 
-def pairs_of(
-    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int
-) -> list[dict[str, Any]]:
+def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[str, Any]]:
     """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
 
     The tests are of the seeds that are best on dev; `over_seeds` is the interval of the difference
     of the means, where one side has several seeds. A difference is `significant` if its interval
     excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
-    `gold` are test labels, int64 (N,). The resamples are the same for all contestants.
+    The resamples are the same for all contestants.
     """
-    forms = [one.seeds[one.best].form(tested=True) for one in measured.values()]
+    best = {name: one.seeds[one.best] for name, one in measured.items()}
+    gold = next(iter(best.values())).gold
+    forms = [form_of(scores, tested=True) for scores in best.values()]
     tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
     names = forms[0].names
@@ -378,8 +352,7 @@ def pairs_of(
                 low, high = ends(means[0] - means[1], LEVEL)
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
-        best, others = one.seeds[one.best], other.seeds[other.best]
-        counts = mcnemar(gold, best.called, others.called)
+        counts = mcnemar(gold, best[name].predicted, best[rival].predicted)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,
@@ -409,7 +382,7 @@ def _is_significant(entry: Mapping[str, Any]) -> bool:
     return above or all(one["high"] < 0 for one in intervals)
 
 
-def slice_entries(runs: Mapping[str, Predicted], values: Sequence[str]) -> list[dict[str, Any]]:
+def slice_entries(runs: Mapping[str, Scores], values: Sequence[str]) -> list[dict[str, Any]]:
     """Compute metrics of every contestant on the rows of each value of a column.
 
     Args:
@@ -436,12 +409,12 @@ def slice_entries(runs: Mapping[str, Predicted], values: Sequence[str]) -> list[
     return entries
 
 
-def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
-    metrics = predicted.metrics()
-    if predicted.positive is None:
+def _slice_metrics(scores: Scores) -> dict[str, float | None]:
+    metrics = metrics_of(scores)
+    if scores.positive is None:
         return {key: metrics[key] for key in ("accuracy", "macro_f1")}
-    is_positive = predicted.gold == predicted.positive
-    false_positives = predicted.called[~is_positive] == predicted.positive
+    is_positive = scores.gold == scores.positive
+    false_positives = scores.predicted[~is_positive] == scores.positive
     return {
         "f1": metrics["f1"] if is_positive.any() else None,
         "false_positive_rate": float(false_positives.mean()) if len(false_positives) else None,

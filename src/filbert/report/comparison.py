@@ -137,12 +137,8 @@ class StudyFiles:
         for one in self.measured:
             run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
             path = self.path / run["folder"] / "predictions" / "test.jsonl"
-            found = read_scores(path, self.labels)
-            if self.positive is not None:
-                is_positive = found.probabilities[:, self.positive] >= run["test"]["threshold"]
-                predicted = np.where(is_positive, self.positive, 1 - self.positive)
-                found = replace(found, predicted=predicted)
-            scores[one["name"]] = found
+            found = read_scores(path, self.labels, self.positive)
+            scores[one["name"]] = replace(found, threshold=run["test"].get("threshold", 0.0))
         return scores
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
