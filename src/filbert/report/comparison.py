@@ -33,7 +33,7 @@ from filbert.report.render import (
     facts_table,
     gallery,
     hashes_table,
-    paragraph,
+    note,
     section,
     side_by_side,
     texts,
@@ -290,7 +290,7 @@ def tests(study: StudyFiles) -> Section | None:
         "Significance tests",
         Table(head, rows, 2, title="All pairs", folded=len(rows) > MOST_PAIRS),
         *texts("tests", level=study.level, pairs=numbers.count(len(rows))),
-        *(paragraph(note, "note") for note in study.results["statistics"]["notes"]),
+        *map(note, study.results["statistics"]["notes"]),
     )
 
 
