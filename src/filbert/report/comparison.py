@@ -25,7 +25,7 @@ from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
 from filbert.report.plots import Plot, Ranking, Series
-from filbert.report.predictions import by_tokens, crossed
+from filbert.report.predictions import by_tokens, confusion
 from filbert.report.render import (
     Cell,
     Section,
@@ -40,7 +40,7 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.table import Columns, best_value
+from filbert.report.table import Columns, best_value, heading_of
 from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
 from filbert.tasks.base import FALLING
 
@@ -60,14 +60,7 @@ MULTICLASS: Columns = (
     ("ece", "calibration error"),
     ("loss", "loss"),
 )
-SLICES: Columns = (
-    ("f1", "F1"),
-    ("macro_f1", "macro F1"),
-    ("false_positive_rate", "false positive rate"),
-    ("roc_auc", "ROC AUC"),
-    ("pr_auc", "PR AUC"),
-    ("accuracy", "accuracy"),
-)
+SLICES = ("f1", "macro_f1", "false_positive_rate", "roc_auc", "pr_auc", "accuracy")
 # Cost, its heading, and how it is written.
 COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("training_seconds", "training", numbers.seconds),
@@ -357,8 +350,8 @@ def errors(study: StudyFiles) -> Section:
     """Return confusion matrices, and the F1 of every label by contestant."""
     charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
-        pairs = list(zip(scores.gold, scores.predicted, strict=True))
-        matrix = plots.Matrix(study.labels, crossed(pairs, len(study.labels)))
+        counts = confusion(scores.gold, scores.predicted, range(len(study.labels)))
+        matrix = plots.Matrix(study.labels, counts)
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
         charts[f"confusion_{number}"] = matrix, caption
     rows: list[list[object]] = []
@@ -415,13 +408,13 @@ def slices(study: StudyFiles) -> Section:
     """Return the share of test rows that are exactly right by length, and metrics by slice."""
     parts: list[dict[str, Any]] = study.results["slices"]
     found = parts[0]["contestants"] if parts else {}
-    known = [one for one in SLICES if any(one[0] in metrics for metrics in found.values())]
+    known = [key for key in SLICES if any(key in metrics for metrics in found.values())]
     rows = [
         [part["slice"], name, numbers.count(part["rows"]),
-         *(fixed(metrics[key], study.digits) for key, _ in known)]
+         *(fixed(metrics[key], study.digits) for key in known)]
         for part in parts for name, metrics in part["contestants"].items()
     ]  # fmt: skip
-    head = ["slice", "contestant", "rows", *(heading for _, heading in known)]
+    head = ["slice", "contestant", "rows", *map(heading_of, known)]
     column = Table(head, rows, 2, title="By the slice column", folded=len(rows) > MOST_PAIRS)
     right = {name: scores.gold == scores.predicted for name, scores in study.scores.items()}
     # Lengths by one tokenizer, so that all contestants have the same slices.
