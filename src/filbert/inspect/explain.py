@@ -252,7 +252,12 @@ def find_target(
     row = row_of_value(task, item, 0)
     text = sentence_of(row).text if kind == "tokens" else row_texts(task, row)[0]
     texts = (text,) if isinstance(text, str) else text
-    encoding = _encode(predictor, text)
+    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
+    if encoding.num_tokens > predictor.max_length:
+        raise InputError(
+            f"The text has {encoding.num_tokens} tokens, and the model reads "
+            f"{predictor.max_length} at once. Explain a part of it."
+        )
     words = tuple(w for w in words_of(encoding, texts, predictor.tokenizer) if w.side >= 0)
     if not words or not any(part.strip() for part in texts):
         raise InputError("The text is empty. Give one with words in it.")
@@ -319,17 +324,6 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
     raise ConfigError(
         f"--word {printable(name)!r} is neither a word of the text nor a number in 1..{len(words)}."
     )
-
-
-def _encode(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
-    """Tokenise a text or pair as a whole; one longer than the model reads is an InputError."""
-    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
-    if encoding.num_tokens > predictor.max_length:
-        raise InputError(
-            f"The text has {encoding.num_tokens} tokens, and the model reads "
-            f"{predictor.max_length} at once. Explain a part of it."
-        )
-    return encoding
 
 
 def _index(label: str, labels: Sequence[str] | None, what: str) -> int:

@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -232,15 +232,11 @@ def _view_facts(
 
 def render(template: str, **values: Any) -> str:
     """Render a template of this folder; values are escaped unless they are Markup."""
-    html = _environment().get_template(template).render(**values)
+    loader = FileSystemLoader([Path(__file__).parent, THEME])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    html = environment.get_template(template).render(**values)
     # Unpaired surrogates cannot be written.
     return html.encode("utf-8", "replace").decode("utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    loader = FileSystemLoader([Path(__file__).parent, THEME])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
 # Data: integers of as many levels as the page size allows, compressed column by column
