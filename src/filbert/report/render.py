@@ -69,7 +69,7 @@ def section(title: str, *blocks: Block | Table | str | list[str]) -> Section:
 
 
 def note(text: str) -> Block:
-    """Return a paragraph that stands out; nothing if it has no words."""
+    """Return a highlighted paragraph; nothing if it has no words."""
     return {"kind": "note", "text": text} if text else {}
 
 
