@@ -171,9 +171,11 @@ def _occurrences(
 def _vectors(predictor: Predictor, occurrences: Sequence[Occurrence]) -> np.ndarray:
     """Return the vectors of all occurrences in each layer, float32 (L + 1, N, H)."""
     inputs = [_input(predictor, one) for one in occurrences]
-    vectors: list[Any] = [None] * len(inputs)
-    for number, states in states_by_layer(predictor, [example for example, _ in inputs]):
-        vectors[number] = states[torch.from_numpy(inputs[number][1])].mean(0).numpy()
+    every = states_by_layer(predictor, [example for example, _ in inputs])
+    vectors = [
+        states[torch.from_numpy(rows)].mean(0).numpy()
+        for (_, rows), states in zip(inputs, every, strict=True)
+    ]
     return np.stack(vectors, axis=1)
 
 
