@@ -21,7 +21,7 @@ from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import Word, words_of
 from filbert.inspect.page import render
 from filbert.model.config import RotaryPositions
-from filbert.model.heads import Head, HeadInput, Model
+from filbert.model.heads import Model
 from filbert.tasks.base import Prediction, Task
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.tokenizer import Encoding
@@ -408,20 +408,18 @@ def _scores(model: Model, target: ExplainedScore, vectors_SnE: Tensor) -> Tensor
     A hook replaces the output of the word table; positions and token types are added as usual. This
     does not go through inference/forward.py, because gradients are needed.
     """
-    head, encoding, count = model.head, target.encoding, len(vectors_SnE)
-    assert isinstance(head, Head)
+    encoding, count = target.encoding, len(vectors_SnE)
     batch = pack([encoding.input_ids] * count, [encoding.token_type_ids] * count).to(model.device)
     vectors_TE = vectors_SnE.flatten(0, 1)
     table = model.encoder.embeddings.word
     hook = table.register_forward_hook(lambda module, inputs, output: vectors_TE)
     try:
-        tokens_TH = model.encoder(batch)
+        output = model(batch)
     finally:
         hook.remove()
-    pooled_SH = model.encoder.pool(tokens_TH, batch) if head.reads_pooled else None
-    output = head(HeadInput(tokens_TH, pooled_SH, table.weight, batch), None)
-    assert isinstance(output, Tensor)
-    return target.score(output.view(count, -1, output.shape[-1]) if head.per_token else output)
+    assert isinstance(output, Tensor) and model.head is not None
+    is_of_tokens = model.head.per_token
+    return target.score(output.view(count, -1, output.shape[-1]) if is_of_tokens else output)
 
 
 def _leave_one_out(
