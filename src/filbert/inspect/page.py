@@ -20,8 +20,8 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from filbert.errors import ConfigError, InputError, checked_keywords
-from filbert.files import THEME
+from filbert.errors import ConfigError, checked_keywords
+from filbert.files import THEME, check_writable, write_atomically
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
 
@@ -94,10 +94,8 @@ class Inspection:
     def save(self, path: str | Path) -> Path:
         """Write the page, or raise an InputError."""
         path = Path(path)
-        try:
-            path.write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+        check_writable(path)
+        write_atomically(path, self.html)
         return path
 
     def _repr_html_(self) -> str:
