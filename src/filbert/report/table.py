@@ -12,39 +12,30 @@ from filbert.tasks.base import FALLING
 
 Columns = tuple[tuple[str, str], ...]
 
-# problem -> (metric key, heading), the most informative first. Columns without values are left out.
-HEADLINE_METRICS: dict[str, Columns] = {
-    "binary": (("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1")),
-    "multiclass": (
-        ("accuracy", "accuracy"),
-        ("macro_f1", "macro F1"),
-        ("weighted_f1", "weighted F1"),
-    ),
-    "multilabel": (
-        ("roc_auc", "ROC AUC"),
-        ("pr_auc", "PR AUC"),
-        ("micro_f1", "micro F1"),
-        ("macro_f1", "macro F1"),
-    ),
-    "regression": (("spearman", "Spearman"), ("pearson", "Pearson"), ("mse", "MSE")),
-    "tagging": (("f1", "entity F1"), ("precision", "precision"), ("recall", "recall")),
-    "span_qa": (("f1", "F1 (%)"), ("exact_match", "exact match (%)")),
-    "multiple_choice": (("accuracy", "accuracy"), ("loss", "loss")),
+# problem -> its metrics, the most informative first. Those without values are left out.
+HEADLINE_METRICS = {
+    "binary": ("roc_auc", "pr_auc", "f1"),
+    "multiclass": ("accuracy", "macro_f1", "weighted_f1"),
+    "multilabel": ("roc_auc", "pr_auc", "micro_f1", "macro_f1"),
+    "regression": ("spearman", "pearson", "mse"),
+    "tagging": ("f1", "precision", "recall"),
+    "span_qa": ("f1", "exact_match"),
+    "multiple_choice": ("accuracy", "loss"),
     # The first two are measured for contrastive models, the others need labels.
-    "embedding": (
-        ("accuracy", "pair accuracy"),
-        ("mrr", "MRR"),
-        ("spearman", "Spearman"),
-        ("pearson", "Pearson"),
-    ),
+    "embedding": ("accuracy", "mrr", "spearman", "pearson"),
     "pretraining": (
-        ("perplexity", "perplexity"),
-        ("mlm_accuracy", "masked-word accuracy"),
-        ("nsp_accuracy", "next-sentence accuracy"),
-        ("sop_accuracy", "sentence-order accuracy"),
-        ("replaced_accuracy", "replaced-word accuracy"),
+        "perplexity", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "replaced_accuracy",
     ),
-}
+}  # fmt: skip
+# Of a metric, or of one of a problem; others have their keys with blanks.
+HEADINGS = {
+    "roc_auc": "ROC AUC", "pr_auc": "PR AUC", "f1": "F1", "macro_f1": "macro F1",
+    "micro_f1": "micro F1", "weighted_f1": "weighted F1", "tagging f1": "entity F1",
+    "span_qa f1": "F1 (%)", "exact_match": "exact match (%)", "spearman": "Spearman",
+    "pearson": "Pearson", "mse": "MSE", "mrr": "MRR", "embedding accuracy": "pair accuracy",
+    "mlm_accuracy": "masked-word accuracy", "nsp_accuracy": "next-sentence accuracy",
+    "sop_accuracy": "sentence-order accuracy", "replaced_accuracy": "replaced-word accuracy",
+}  # fmt: skip
 # Names of the other metrics of pre-training and distillation.
 LOSSES = {
     "mlm_loss": "masked-word loss (nats)",
@@ -62,18 +53,18 @@ LOSSES = {
 
 def headline_metrics(run: dict[str, Any]) -> Columns:
     """Return (metric key, heading) of the headline metrics; for an unknown task, all metrics."""
-    split = headline_split(run)
+    split, problem = headline_split(run), problem_of(run) or ""
     measured = run["metrics"][split] if split else {}
-    columns = HEADLINE_METRICS.get(problem_of(run) or "")
-    if columns is None:
+    keys = HEADLINE_METRICS.get(problem)
+    if keys is None:
         return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
-    return tuple(c for c in columns if measured.get(c[0]) is not None)
+    return tuple((k, heading_of(k, problem)) for k in keys if measured.get(k) is not None)
 
 
-def heading_of(key: str) -> str:
+def heading_of(key: str, problem: str = "") -> str:
     """Return the heading of a metric key."""
-    columns = [column for group in HEADLINE_METRICS.values() for column in group]
-    return dict(reversed(columns)).get(key, key.replace("_", " "))
+    usual = HEADINGS.get(key, key.replace("_", " "))
+    return HEADINGS.get(f"{problem} {key}", usual)
 
 
 def model_name(run: dict[str, Any]) -> str:
