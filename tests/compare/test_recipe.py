@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filbert.compare.recipe import usual_recipe
+from filbert.compare.study import run_study
 from filbert.errors import ConfigError, FilbertError
 
 
@@ -121,11 +122,9 @@ def test_cleaning_is_of_the_flag_then_of_the_contestant_then_of_the_study(recipe
     assert [c.steps for c in read(recipe, cleaning="none").contestants] == [[], []]
 
 
-def test_only_takes_names_of_contestants(recipe, read):
-    study = read(recipe)
-    assert study.chosen(["tfidf"]) == [study.contestants[1]]
+def test_only_takes_names_of_contestants(recipe, read, tmp_path):
     with pytest.raises(ConfigError, match="Did you mean 'tiny'"):
-        study.chosen(["tinny"])
+        run_study(read(recipe), tmp_path / "out", only=["tinny"])
 
 
 # Students and quantised models

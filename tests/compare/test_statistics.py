@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from filbert.compare import statistics
-from filbert.compare.statistics import Predicted, compute_statistics, read_predictions
+from filbert.compare.statistics import compute_statistics, form_of, metrics_of, read_predictions
 from filbert.errors import FormatError, InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import draws, ends, holm, two_sided_p
 from filbert.metrics.classification import binary_metrics
+from filbert.report.folder import Scores
 
 LABELS = ["ok", "rude"]
 THREE = ["apple", "pear", "plum"]
@@ -137,12 +138,13 @@ def test_every_figure_lies_within_its_interval(results):
 def test_a_form_of_rows_that_count_once_gives_the_figures_themselves(seeds_of):
     gold, scores = scores_of(seeds_of["fair"][0], "test")
     table = np.stack([1 - scores, scores], axis=1)
-    judged = Predicted(gold.astype(int), table, 1, 0.4)
-    names, form = judged.form()
+    rows = np.arange(len(gold))
+    judged = Scores(rows, gold.astype(int), table, rows, 0, positive=1, threshold=0.4)
+    names, form = form_of(judged)
     once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
-    wanted = judged.metrics()
+    wanted = metrics_of(judged)
     assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
-    names, form = judged.form(tested=True)
+    names, form = form_of(judged, tested=True)
     once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
     assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
 
@@ -289,7 +291,7 @@ def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path
             (FormatError, "it is missing or empty"),
         ][number]
         with pytest.raises(error, match=words):
-            read_predictions("test", runs, LABELS)
+            read_predictions("test", runs, LABELS, 1)
 
 
 def test_slices_cover_each_row_once_and_have_metrics_of_their_own_rows(results, seeds_of):

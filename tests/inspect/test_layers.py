@@ -17,7 +17,7 @@ def predictor(tiny_model) -> Predictor:
 
 def test_states_are_the_model_s_hidden_states_of_every_layer(predictor):
     examples = predictor.text_examples(["the film was good", "he"])
-    states = dict(states_by_layer(predictor, examples))
+    states = list(states_by_layer(predictor, examples))
     for number, text in enumerate(["the film was good", "he"]):
         (wanted,) = predictor.embed([text], pooling="none", layers=(0, 1, 2))
         # Batches of another composition differ in the last bits of float32.

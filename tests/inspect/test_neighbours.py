@@ -18,7 +18,7 @@ def predictor(tiny_model) -> Predictor:
 def test_every_occurrence_is_compared_with_every_other(predictor):
     texts = ["the film was good", "he was great", "The film was good", "a film , a film"]
     found = find_neighbours(predictor, "film", texts)
-    spans = [one.sentence.text[one.start : one.end] for one in found.occurrences]
+    spans = [one.text[one.start : one.end] for one in found.occurrences]
     assert spans == ["film"] * 4 and found.num_found == 4
     assert found.layer == 2 and len(found.mean_cosine) == 3
     # The first and the third sentence are the same to this uncased model.

@@ -8,6 +8,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from tests.report.folders import write_lines
 
 from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
 from filbert.report import plots
@@ -97,11 +99,6 @@ def coarse(drawn):
         yield
 
 
-def softmax(logits):
-    shares = np.exp(logits - logits.max(1, keepdims=True))
-    return shares / shares.sum(1, keepdims=True)
-
-
 def answers(problem: str, num_rows: int, seed: int, skill: float):
     """Gold numbers or sets, probabilities, and the metrics of a contender of this skill."""
     gold_chance, chance = np.random.default_rng(seed), np.random.default_rng(int(skill * 1000))
@@ -116,7 +113,7 @@ def answers(problem: str, num_rows: int, seed: int, skill: float):
     weights = [0.9, 0.1] if problem == "binary" else [0.1, 0.15, 0.5, 0.15, 0.1]
     gold = gold_chance.choice(len(labels), num_rows, p=weights)
     logits = chance.normal(size=(num_rows, len(labels))) * 1.6 + np.log(weights)
-    probabilities = softmax(logits + skill * 2 * np.eye(len(labels))[gold])
+    probabilities = softmax(logits + skill * 2 * np.eye(len(labels))[gold], 1)
     if problem == "binary":
         return gold, probabilities, binary_metrics(gold == 1, probabilities[:, 1], 0.42)
     return gold, probabilities, multiclass_metrics(gold, probabilities, labels=labels)
@@ -137,11 +134,6 @@ def prediction_rows(problem, labels, gold, probabilities, seed: int = 0):
             chosen = int(shares[1] >= at) if at is not None else int(shares.argmax())
             answer["label"] = labels[chosen]
         yield answer
-
-
-def write_lines(path: Path, objects) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in objects), encoding="utf-8")
 
 
 def write_run(folder: Path, problem: str = "binary", *, num_rows: int = 400, labels=None) -> dict:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+from scipy.special import softmax
+from tests.report.folders import write_lines
 
 from filbert.compare.statistics import compute_statistics
 
@@ -22,16 +24,6 @@ CONTESTANTS = (
 )
 
 
-def write_lines(path: Path, rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def softmax(logits):
-    shares = np.exp(logits - logits.max(1, keepdims=True))
-    return shares / shares.sum(1, keepdims=True)
-
-
 def scores_of(gold, hardness, skill, name: str, seed: int, num_labels: int):
     """Probabilities (N, C): a part that all share, a part of its own, one of the seed."""
     own = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
@@ -40,7 +32,7 @@ def scores_of(gold, hardness, skill, name: str, seed: int, num_labels: int):
     noise = 0.62 * own.normal(size=(len(gold), num_labels))
     noise += 0.3 * chance.normal(size=(len(gold), num_labels)) + 0.72 * hardness
     strength = 1.22 * (skill + 0.03 * chance.normal())
-    return softmax(1.35 * (noise + np.log(weights) + strength * np.eye(num_labels)[gold]))
+    return softmax(1.35 * (noise + np.log(weights) + strength * np.eye(num_labels)[gold]), 1)
 
 
 def facts(name: str, labels, gold) -> dict:

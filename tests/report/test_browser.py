@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from tests.report import studies
 
 from filbert.report.comparison import write_comparison_report
 from filbert.report.run import write_run_report
 
 expect = pytest.importorskip("playwright.sync_api").expect
-_spec = importlib.util.spec_from_file_location("studies", Path(__file__).with_name("studies.py"))
-studies = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(studies)
 
 
 @pytest.fixture

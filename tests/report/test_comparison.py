@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.report.studies import CONTESTANTS, save, write_study
 
 from filbert.errors import FormatError, InputError
 from filbert.report.comparison import StudyFiles, headline, write_comparison_report
-
-_spec = importlib.util.spec_from_file_location("studies", Path(__file__).with_name("studies.py"))
-studies = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(studies)
-CONTESTANTS, save, write_study = studies.CONTESTANTS, studies.save, studies.write_study
 
 SECTIONS = [
     "Ranking", "What to try next", "Significance tests", "Curves and calibration",

@@ -10,20 +10,16 @@ import pytest
 
 from filbert.report.run import headline, headline_facts, write_run_report
 
-HOSTILE = "<script>alert('&\")</script>"
 
-
-def write_pretraining_run(folder: Path, *, pair: str = "nsp", second_length: int | None = 512):
+def write_pretraining_run(folder: Path, *, pair: str = "nsp"):
     """A run of 400 steps, the last tenth on longer sequences; gives the content of run.json."""
     folder.mkdir(parents=True)
     draw = np.random.default_rng(0)
-    border = 361 if second_length else 401
     lines = []
     for step in range(1, 401):
-        late = step >= border
         loss = 2.6 + 7.7 * float(np.exp(-step / 60)) + 0.08 * float(draw.normal())
         lines.append({
-            "step": step, "epoch": (step - border + 1 if late else step) / 150,
+            "step": step, "epoch": (step - 360 if step > 360 else step) / 150,
             "loss": loss + (0.3 if pair != "none" else 0), "mlm_loss": loss,
             "lr": 5e-4 * min(step / 40, (400 - step) / 360),
             "grad_norm": float(draw.lognormal(0, 0.3)),
@@ -53,7 +49,7 @@ def write_pretraining_run(folder: Path, *, pair: str = "nsp", second_length: int
             "pair": pair,
             "masking": "word",
             "max_length": 128,
-            "second_length": second_length,
+            "second_length": 512,
             "lr": 5e-4,
             "batch_size": 256,
             "clip": 1.0,

@@ -183,7 +183,8 @@ def test_the_surprise_of_a_row_is_worked_out_by_hand():
 def test_confusion_counts_gold_down_and_predicted_across(make_run):
     folder, _ = make_run()
     run = RunFolder(folder)
-    counts = confusion(run, ["ok", "toxic"])
+    gold, predicted = ([row[key] for row in run.rows] for key in ("gold", "label"))
+    counts = confusion(gold, predicted, ["ok", "toxic"])
     missed = sum(row["gold"] == "toxic" and row["label"] == "ok" for row in run.rows)
     assert counts[1, 0] == missed and counts.sum() == len(run.rows)
     precision = counts[1, 1] / counts[:, 1].sum()

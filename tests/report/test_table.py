@@ -26,7 +26,7 @@ def test_the_table_holds_the_headline_metrics_of_the_problem(
     assert "400 test rows" in text and "22.7 M" in text and "95.3" in text
     assert "all-MiniLM-L6-v2" in text and "TF-IDF + logistic regression" in text
     for row in result_rows(run):
-        assert numbers.metric(row.metrics["f1" if problem == "binary" else "macro_f1"]) in text
+        assert numbers.metric(row["metrics"]["f1" if problem == "binary" else "macro_f1"]) in text
 
 
 def test_the_best_loss_is_the_lowest_and_the_best_score_the_highest():

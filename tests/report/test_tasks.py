@@ -1,13 +1,13 @@
-"""The report of every task that is no classification; --import-mode=importlib needs no package."""
+"""The report of every task that is no classification."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import pytest
+from tests.report import folders
+from tests.report.folders import TASKS
 
 from filbert.report import plots
 from filbert.report.folder import RunFolder
@@ -20,11 +20,6 @@ from filbert.report.predictions import (
 )
 from filbert.report.run import headline, overflow, title_of, write_run_report
 from filbert.report.worst_errors import excerpt
-
-_spec = importlib.util.spec_from_file_location("folders", Path(__file__).with_name("folders.py"))
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
-TASKS, SECRET = folders.TASKS, folders.SECRET
 
 SECTIONS = {
     "regression": ("scores", ["scores"]),

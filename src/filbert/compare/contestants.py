@@ -92,13 +92,9 @@ class ContestantRun:
     error: str | None = None
 
     @classmethod
-    def read(cls, path: Path) -> ContestantRun:
-        """Return the run in a job file."""
-        return cls._of(read_json(path))
-
-    @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> ContestantRun:
-        sources = tuple(cls._of(one) for one in values["sources"])
+    def of(cls, values: Mapping[str, Any]) -> ContestantRun:
+        """Return the run with the content of a job file."""
+        sources = tuple(cls.of(one) for one in values["sources"])
         return cls(**{**values, "labels": tuple(values["labels"]), "sources": sources})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
@@ -117,15 +113,16 @@ class ContestantRun:
         return self.folder.with_name(f"{self.folder.name}.job.json")
 
     @property
-    def recorded(self) -> ContestantRun | None:
-        """The run that began last in this folder, with its status; None if there was none."""
-        return ContestantRun.read(self.job_path) if self.job_path.is_file() else None
+    def outcome(self) -> tuple[str, str | None]:
+        """The recorded status and error.
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether its folder has the model and its predictions."""
-        last, wanted = self.recorded, (self.fingerprint, "finished")
-        return last is not None and (last.fingerprint, last.status) == wanted
+        It is "changed" if a run of other rows or options is finished, else "missing" without a run
+        of these.
+        """
+        last = read_json(self.job_path) if self.job_path.is_file() else {}
+        if last.get("fingerprint") != self.fingerprint:
+            return ("changed" if last.get("status") == "finished" else "missing"), None
+        return last["status"], last["error"]
 
 
 # The parent
@@ -171,9 +168,9 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
             raise
         finally:
             child.communicate()
-    last = run.recorded
-    if last is not None and last.status != "running":
-        return last.status, last.error
+    status, error = run.outcome
+    if status != "running":
+        return status, error
     if stop.name is not None:
         return "interrupted", None
     code = child.returncode
@@ -188,7 +185,7 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
 def main(job: Path) -> None:
     """Run a contestant in the child and write the outcome to its job file."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    run = ContestantRun.read(job)
+    run = ContestantRun.of(read_json(job))
     try:
         run_contestant(run)
         run.write("finished")
@@ -217,10 +214,8 @@ def run_contestant(run: ContestantRun) -> None:
     After Ctrl-C or SIGTERM it raises Interrupted, and the state that `finetune` saved remains.
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
-    if run.kind in TRAINED:
-        facts, predict, num_bytes, seconds = _trained(run)
-    else:
-        facts, predict, num_bytes, seconds = _derived(run) if run.sources else _fitted(run)
+    train = _trained if run.kind in TRAINED else _derived if run.sources else _fitted
+    facts, predict, num_bytes, seconds = train(run)
     joules = meter.read()
     costs = {
         "parameters": facts["model"]["parameters"],

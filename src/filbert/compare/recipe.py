@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from filbert.text.clean import Cleaning
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import (
     FinetuneOptions,
-    changed,
     check_choice,
     check_range,
     flat,
@@ -33,6 +32,8 @@ _COMMON = {
     "positive", "labels", "multilabel", "hide_texts", "tensorboard", "device",
     "merge_labels", "merge_as", "split_seed", "folds", "fold",
 } | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
+# Of train, dev and test rows in one file with all rows.
+_SHARES = (0.7, 0.15, 0.15)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
 
@@ -73,6 +74,14 @@ class RowOptions:
     split: tuple[float, ...] | None = None
     slice_column: str | None = None
 
+    def __post_init__(self) -> None:
+        shares = _SHARES if self.split is None else self.split
+        if len(shares) != 3 or not min(shares) > 0 or not math.isclose(sum(shares), 1.0):
+            raise ConfigError(
+                f"split is {list(shares)}; give the shares of train, dev and test, three numbers "
+                "above zero that add up to 1, such as [0.7, 0.15, 0.15]."
+            )
+
     @property
     def files(self) -> dict[str, str]:
         """Paths by "data", or by "train", "test" and perhaps "dev"; others are a ConfigError."""
@@ -86,7 +95,7 @@ class RowOptions:
 
     def reading(self, seed: int) -> FinetuneOptions:
         """Return the options by which `finetune` reads and splits these rows."""
-        files, (train, dev, test) = self.files, self.split or (0.7, 0.15, 0.15)
+        files, (train, dev, test) = self.files, self.split or _SHARES
         if "data" in files:
             files |= {"dev": str(dev), "test": str(test)}
         elif "dev" not in files:
@@ -155,29 +164,11 @@ class StudyOptions:
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
         """Return the options for flat names; see `from_flat`."""
-        options = from_flat(cls, {k: v for k, v in given.items() if k != "split"})
-        return changed(options, split=_shares(given.get("split")))
+        return from_flat(cls, given)
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by flat name."""
         return {name: value for name, value in flat(self).items() if value is not None}
-
-
-def _shares(given: Any) -> tuple[float, ...] | None:
-    """Return three shares above zero that add up to 1, or raise a ConfigError."""
-    if given is None:
-        return None
-    try:
-        parts = given.split(",") if isinstance(given, str) else given
-        shares = tuple(float(share) for share in parts)
-    except (TypeError, ValueError):
-        shares = ()
-    if len(shares) != 3 or not all(s > 0 for s in shares) or not math.isclose(sum(shares), 1.0):
-        raise ConfigError(
-            f"split is {given!r}; give the shares of train, dev and test, three numbers above zero "
-            "that add up to 1, such as [0.7, 0.15, 0.15]."
-        )
-    return shares
 
 
 # Options of the kinds that `finetune` and `distill` do not train
@@ -310,12 +301,6 @@ class Study:
     name: str
     contestants: tuple[Contestant, ...]
     options: StudyOptions
-
-    def chosen(self, only: Collection[str]) -> list[Contestant]:
-        """Select contestants by name, all if `only` is empty; an unknown name is a ConfigError."""
-        for name in only:
-            check_choice("only", name, [one.name for one in self.contestants])
-        return [one for one in self.contestants if not only or one.name in only]
 
 
 def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "study") -> Study:

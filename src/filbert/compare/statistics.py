@@ -55,112 +55,82 @@ MOST_SLICES, NOT_STATED, OTHER_VALUES = 20, "not stated", "other values"
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """The predictions of one run for one split.
+def metrics_of(scores: Scores) -> dict[str, Any]:
+    """Compute every metric; floats, None where undefined."""
+    if scores.positive is None:
+        metrics = multiclass_metrics(scores.gold, scores.probabilities)
+        del metrics["per_label"]
+        is_right, confidence = scores.predicted == scores.gold, scores.probabilities.max(1)
+        error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
+        return metrics | {"ece": error}
+    gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
+    names, form = form_of(scores)
+    once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
+    extra = ("f1_at_half", *RECALLS, "brier")
+    return (
+        binary_metrics(gold, shares, scores.threshold)
+        | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
+        | {"ece": calibration.expected_calibration_error(gold, shares)}
+    )
 
-    Attributes:
-        gold: Label numbers, int64 (N,).
-        probabilities: float64 (N, C).
-        positive: Number of the positive label of two; None for more labels.
-        threshold: Of the positive label's probability; 0 for more labels.
+
+def form_of(scores: Scores, *, tested: bool = False) -> Form:
+    """Return all metrics with an interval, or those that pairs are tested by and a few more.
+
+    The calibration error has no interval: resampled bins are noisier than those of the rows, so its
+    resamples are too high.
     """
-
-    gold: np.ndarray
-    probabilities: np.ndarray
-    positive: int | None
-    threshold: float = 0.0
-
-    @property
-    def called(self) -> np.ndarray:
-        """Predicted classes: 0 or 1 (positive) of two, else label numbers; int64 (N,)."""
-        if self.positive is None:
-            return np.asarray(self.probabilities.argmax(1))
-        return np.asarray(self.probabilities[:, self.positive] >= self.threshold, dtype=np.int64)
-
-    @property
-    def wanted(self) -> np.ndarray:
-        """Gold in the terms of `called`, int64 (N,)."""
-        return self.gold if self.positive is None else (self.gold == self.positive).astype(np.int64)
-
-    def metrics(self) -> dict[str, Any]:
-        """Compute every metric; floats, None where undefined."""
-        if self.positive is None:
-            metrics = multiclass_metrics(self.gold, self.probabilities)
-            del metrics["per_label"]
-            is_right, confidence = self.called == self.gold, self.probabilities.max(1)
-            error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
-            return metrics | {"ece": error}
-        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
-        names, form = self.form()
-        once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
-        extra = ("f1_at_half", *RECALLS, "brier")
-        return (
-            binary_metrics(gold, scores, self.threshold)
-            | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
-            | {"ece": calibration.expected_calibration_error(gold, scores)}
-        )
-
-    def form(self, *, tested: bool = False) -> Form:
-        """Return all metrics with an interval, or those that pairs are tested by and a few more.
-
-        The calibration error has no interval: resampled bins are noisier than those of the rows,
-        so its resamples are too high.
-        """
-        loss = losses(self.probabilities[np.arange(len(self.gold)), self.gold])
-        if self.positive is None:
-            form = class_form(self.gold, self.called, self.probabilities.shape[1])
-            more = Form(("loss",), lambda weights: _means(loss[None], weights))
-            return form if tested else _joined(form, more)
-        gold, scores = self.gold == self.positive, self.probabilities[:, self.positive]
-        form = binary_form(gold, scores, self.called, recalls=None if tested else RECALLS)
-        half = confusion_form(gold, scores >= 0.5, 2)
-        means = np.stack([(scores - gold) ** 2, loss])
-        at_half = Form(("f1_at_half",), lambda w: rates_of(half(w))["f1"][None])
-        more = Form(("brier", "loss"), lambda weights: _means(means, weights))
-        return form if tested else _joined(form, at_half, more)
+    loss = losses(scores.probabilities[np.arange(len(scores.gold)), scores.gold])
+    if scores.positive is None:
+        form = class_form(scores.gold, scores.predicted, scores.probabilities.shape[1])
+        return form if tested else _with_means(form, {"loss": loss})
+    gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
+    called = scores.predicted == scores.positive
+    form = binary_form(gold, shares, called, recalls=None if tested else RECALLS)
+    if tested:
+        return form
+    half = confusion_form(gold, shares >= 0.5, 2)
+    at_half = Form(
+        (*form.names, "f1_at_half"), lambda w: np.vstack([form.of(w), rates_of(half(w))["f1"]])
+    )
+    return _with_means(at_half, {"brier": (shares - gold) ** 2, "loss": loss})
 
 
-def _joined(*forms: Form) -> Form:
-    names = tuple(name for form in forms for name in form.names)
-    return Form(names, lambda weights: np.vstack([form.of(weights) for form in forms]))
+def _with_means(form: Form, values: Mapping[str, np.ndarray]) -> Form:
+    """Return a form that also has the weighted means of values of the rows, float64 (N,) each."""
+    table = np.stack([*values.values()])
 
+    def of(weights: np.ndarray) -> np.ndarray:
+        means = table @ weights.astype(np.float64) / weights.sum(0)
+        return np.vstack([form.of(weights), means])
 
-def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return weighted means: values (F, N), weights (N, B) -> (F, B)."""
-    return np.asarray(values @ weights.astype(np.float64) / weights.sum(0))
+    return Form((*form.names, *values), of)
 
 
 Runs = Mapping[str, Mapping[int, Path]]
 
 
 def read_predictions(
-    split: str, folders: Runs, labels: Sequence[str]
-) -> tuple[np.ndarray, dict[str, dict[int, np.ndarray]]]:
-    """Read predictions/SPLIT.jsonl of every run; `labels` are in the order of their numbers.
-
-    Returns:
-        Gold label numbers, int64 (N,), and probabilities, float64 (N, C) by contestant and seed.
+    split: str, folders: Runs, labels: Sequence[str], positive: int | None
+) -> dict[tuple[str, int], Scores]:
+    """Return predictions/SPLIT.jsonl by (contestant, seed); `positive` is a number of `labels`.
 
     Raises:
         InputError: Two runs have different rows or gold labels.
         FormatError: A file is missing or damaged.
     """
-    first: Scores | None = None
-    tables: dict[str, dict[int, np.ndarray]] = {}
+    found: dict[tuple[str, int], Scores] = {}
     for name, seeds in folders.items():
-        tables[name] = {}
         for seed, folder in seeds.items():
-            one = read_scores(folder / "predictions" / f"{split}.jsonl", labels)
-            first = first or one
+            one = read_scores(folder / "predictions" / f"{split}.jsonl", labels, positive)
+            first = next(iter(found.values()), one)
             if not np.array_equal(one.rows, first.rows) or not np.array_equal(one.gold, first.gold):
                 raise InputError(
                     f"{printable(name)}, seed {seed}: its {split} predictions are of other rows "
                     "than those of the first contestant. Run it again."
                 )
-            tables[name][seed] = one.probabilities
-    assert first is not None
-    return first.gold, tables
+            found[name, seed] = one
+    return found
 
 
 @dataclass(frozen=True)
@@ -168,7 +138,7 @@ class Measured:
     """The runs of one contestant, measured on test.
 
     Attributes:
-        seeds: Test predictions by seed, with the threshold that was tuned on dev.
+        seeds: Test predictions by seed, at the threshold of the best F1 on dev.
         dev: Dev metrics by seed.
         test: Test metrics by seed.
         best: The seed that is best on dev.
@@ -176,7 +146,7 @@ class Measured:
         over_seeds: Their mean over several seeds on resampled rows and seeds; {} for one seed.
     """
 
-    seeds: dict[int, Predicted]
+    seeds: dict[int, Scores]
     dev: dict[int, dict[str, Any]]
     test: dict[int, dict[str, Any]]
     best: int
@@ -212,14 +182,6 @@ class Measured:
         return estimate
 
 
-def _with_threshold(gold: np.ndarray, table: np.ndarray, positive_id: int | None) -> Predicted:
-    """Return predictions on dev with the threshold of the best F1 on the same rows."""
-    threshold = 0.0
-    if positive_id is not None:
-        threshold = ranking.best_f1_threshold(gold == positive_id, table[:, positive_id])
-    return Predicted(gold, table, positive_id, threshold)
-
-
 def compute_statistics(
     folders: Runs,
     *,
@@ -241,15 +203,10 @@ def compute_statistics(
         InputError, FormatError: Predictions are wrong.
     """
     positive_id = None if positive is None else labels.index(positive)
-    gold, dev = read_predictions("dev", folders, labels)
-    test_gold, test = read_predictions("test", folders, labels)
-    tuned = {
-        name: {seed: _with_threshold(gold, table, positive_id) for seed, table in seeds.items()}
-        for name, seeds in dev.items()
-    }
     metric = "macro_f1" if positive_id is None else "pr_auc"
-    measured = _measured(tuned, test_gold, test, metric=metric, resamples=resamples)
+    measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
     best = {name: one.seeds[one.best] for name, one in measured.items()}
+    gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
         "contestants": [
@@ -261,7 +218,7 @@ def compute_statistics(
             }
             for name, one in measured.items()
         ],
-        "pairs": pairs_of(measured, test_gold, resamples=for_pairs),
+        "pairs": pairs_of(measured, resamples=for_pairs),
         "slices": [] if slices is None else slice_entries(best, slices),
         "statistics": {
             "resamples": resamples,
@@ -269,7 +226,7 @@ def compute_statistics(
             "level": LEVEL,
             "seed": SEED,
             "best_seed_by": f"dev {metric}",
-            "notes": _notes(test_gold, labels, best),
+            "notes": _notes(gold, labels, best),
         },
     }
 
@@ -285,39 +242,40 @@ def _enough(resamples: int, num_pairs: int) -> int:
 
 
 def _measured(
-    tuned: Mapping[str, Mapping[int, Predicted]],
-    gold: np.ndarray,
-    test: Mapping[str, Mapping[int, np.ndarray]],
+    folders: Runs,
+    labels: Sequence[str],
+    positive_id: int | None,
     *,
     metric: str,
     resamples: int,
 ) -> dict[str, Measured]:
-    """Measure all runs on dev and test, and on the same resamples of the test rows.
+    """Measure all runs on dev, on test and on its resamples, which are the same for all.
 
-    Args:
-        tuned: Dev predictions, with the thresholds that were chosen on them.
-        gold, test: Test labels, int64 (N,), and test probabilities of the same runs.
-        metric: Chooses the best seed on dev; the lowest seed of equal ones.
+    `metric` chooses the best seed on dev; the lowest seed of equal ones.
     """
-    runs = {
-        (name, s): Predicted(gold, test[name][s], one.positive, one.threshold)
-        for name, seeds in tuned.items()
-        for s, one in seeds.items()
-    }
-    forms = [one.form() for one in runs.values()]
+    dev = read_predictions("dev", folders, labels, positive_id)
+    test = read_predictions("test", folders, labels, positive_id)
+    if positive_id is not None:
+        for run, one in dev.items():
+            shares = one.probabilities[:, positive_id]
+            threshold = ranking.best_f1_threshold(one.gold == positive_id, shares)
+            dev[run] = replace(one, threshold=threshold)
+            test[run] = replace(test[run], threshold=threshold)
+    forms = [form_of(one) for one in test.values()]
+    gold = next(iter(test.values())).gold
     tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = {
         run: dict(zip(form.names, table, strict=True))
-        for run, form, table in zip(runs, forms, tables, strict=True)
+        for run, form, table in zip(test, forms, tables, strict=True)
     }
     measured = {}
-    for name, seeds in tuned.items():
-        on_dev = {s: one.metrics() for s, one in seeds.items()}
+    for name, seeds in folders.items():
+        on_dev = {s: metrics_of(dev[name, s]) for s in seeds}
         best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
         measured[name] = Measured(
-            seeds={s: runs[name, s] for s in seeds},
+            seeds={s: test[name, s] for s in seeds},
             dev=on_dev,
-            test={s: runs[name, s].metrics() for s in seeds},
+            test={s: metrics_of(test[name, s]) for s in seeds},
             best=best,
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
@@ -350,7 +308,7 @@ def mean_over_seeds(
     return {name: (np.stack([one[name] for one in drawn]) * stretched).sum(0) for name in drawn[0]}
 
 
-def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted]) -> list[str]:
+def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Scores]) -> list[str]:
     counts = np.bincount(gold, minlength=len(labels))
     rarest = int(counts.argmin())
     notes = [
@@ -362,21 +320,21 @@ def _notes(gold: np.ndarray, labels: Sequence[str], best: Mapping[str, Predicted
         f"{name} makes no error on the test rows. Its interval for rates has no width, which means "
         "that the rows are too few, not that it never errs."
         for name, one in best.items()
-        if (one.called == one.wanted).all()
+        if (one.predicted == one.gold).all()
     ]
 
 
-def pairs_of(
-    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int
-) -> list[dict[str, Any]]:
+def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[str, Any]]:
     """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
 
     The tests are of the seeds that are best on dev; `over_seeds` is the interval of the difference
     of the means, where one side has several seeds. A difference is `significant` if its interval
     excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
-    `gold` are test labels, int64 (N,). The resamples are the same for all contestants.
+    The resamples are the same for all contestants.
     """
-    forms = [one.seeds[one.best].form(tested=True) for one in measured.values()]
+    best = {name: one.seeds[one.best] for name, one in measured.items()}
+    gold = next(iter(best.values())).gold
+    forms = [form_of(scores, tested=True) for scores in best.values()]
     tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
     names = forms[0].names
@@ -394,8 +352,7 @@ def pairs_of(
                 low, high = ends(means[0] - means[1], LEVEL)
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
-        best, others = one.seeds[one.best], other.seeds[other.best]
-        counts = mcnemar(best.wanted, best.called, others.called)
+        counts = mcnemar(gold, best[name].predicted, best[rival].predicted)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,
@@ -425,7 +382,7 @@ def _is_significant(entry: Mapping[str, Any]) -> bool:
     return above or all(one["high"] < 0 for one in intervals)
 
 
-def slice_entries(runs: Mapping[str, Predicted], values: Sequence[str]) -> list[dict[str, Any]]:
+def slice_entries(runs: Mapping[str, Scores], values: Sequence[str]) -> list[dict[str, Any]]:
     """Compute metrics of every contestant on the rows of each value of a column.
 
     Args:
@@ -452,13 +409,14 @@ def slice_entries(runs: Mapping[str, Predicted], values: Sequence[str]) -> list[
     return entries
 
 
-def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
-    metrics = predicted.metrics()
-    if predicted.positive is None:
+def _slice_metrics(scores: Scores) -> dict[str, float | None]:
+    metrics = metrics_of(scores)
+    if scores.positive is None:
         return {key: metrics[key] for key in ("accuracy", "macro_f1")}
-    negatives = predicted.called[predicted.wanted == 0]
+    is_positive = scores.gold == scores.positive
+    false_positives = scores.predicted[~is_positive] == scores.positive
     return {
-        "f1": metrics["f1"] if predicted.wanted.any() else None,
-        "false_positive_rate": float(negatives.mean()) if len(negatives) else None,
+        "f1": metrics["f1"] if is_positive.any() else None,
+        "false_positive_rate": float(false_positives.mean()) if len(false_positives) else None,
         **{key: metrics[key] for key in ("roc_auc", "pr_auc", "accuracy")},
     }

@@ -35,6 +35,7 @@ from filbert.tasks.base import Task
 from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
 from filbert.train.log import say
+from filbert.train.options import check_choice
 from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
@@ -70,7 +71,9 @@ def run_study(
         InputError, ConfigError: Data or recipe is wrong; nothing was trained.
         Interrupted: Ctrl-C or SIGTERM; the message says how to resume.
     """
-    folder, names = Path(out), {one.name for one in study.chosen(only)}
+    for name in only:
+        check_choice("only", name, [one.name for one in study.contestants])
+    folder = Path(out)
     path = folder / "study.json"
     is_empty = not folder.is_dir() or all(one.name == ".data" for one in folder.iterdir())
     if not is_empty and not path.is_file():
@@ -84,13 +87,13 @@ def run_study(
             state["precision"] = choose_precision("auto", device).name
         is_new = _prepare(study, folder, state)
         runs = runs_of(study, folder, state["data"], state["precision"])
-        wanted = [run for run in runs if run.contestant in names]
+        wanted = [run for run in runs if not only or run.contestant in only]
         _check_changed(wanted, folder, overwrite=overwrite)
         if is_new:
             shutil.rmtree(folder / "data", ignore_errors=True)
             (folder / ".data").rename(folder / "data")
         write_json(path, state)
-        left = [run for run in wanted if not run.is_finished]
+        left = [run for run in wanted if run.outcome[0] != "finished"]
         if not left:
             say(f"all {len(wanted)} requested runs are finished; only the results are computed")
         with Stop() as stop:
@@ -108,10 +111,9 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
     """Run one run in a child process and record its outcome; Interrupted after a signal."""
     say(title)
     clock = time.perf_counter()
-    last = run.recorded
-    if last is None or last.fingerprint != run.fingerprint:
+    if run.outcome[0] in ("missing", "changed"):
         shutil.rmtree(run.folder, ignore_errors=True)
-    missing = next((source for source in run.sources if not source.is_finished), None)
+    missing = next((one for one in run.sources if one.outcome[0] != "finished"), None)
     if missing is None:
         status, error = run_child(run, stop=stop, lock=lock)
     else:
@@ -323,13 +325,7 @@ def _digest(path: Path, changed: int) -> str:
 
 def _check_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bool) -> None:
     """Name finished runs of other rows or options; without `overwrite` they are a ConfigError."""
-    changed = [
-        run
-        for run in runs
-        if (last := run.recorded)
-        and last.status == "finished"
-        and last.fingerprint != run.fingerprint
-    ]
+    changed = [run for run in runs if run.outcome[0] == "changed"]
     if changed and not overwrite:
         names = ", ".join(dict.fromkeys(run.contestant for run in changed))
         raise ConfigError(
@@ -429,13 +425,12 @@ def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict
 
 def _seed_entry(run: ContestantRun, folder: Path) -> dict[str, Any]:
     """Return the entry of a run."""
-    last = run.recorded
+    status, error = run.outcome
     entry = {"seed": run.seed, "folder": str(run.folder.relative_to(folder.absolute()))}
-    # Results of other rows or options do not apply to this run.
-    if last is None or last.fingerprint != run.fingerprint or last.status == "interrupted":
+    if status in ("changed", "interrupted"):
         return entry | {"status": "missing", "error": None}
-    entry |= {"status": last.status, "error": last.error}
-    if last.status == "finished":
+    entry |= {"status": status, "error": error}
+    if status == "finished":
         facts = read_json(run.folder / "run.json")
         entry |= {"costs": facts["costs"]} | {name: facts.get(name) for name in _MUST_AGREE}
         entry["truncated_test_rows"] = facts["data"]["test"].get("truncated")

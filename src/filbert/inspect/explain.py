@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from filbert.batch import pack
-from filbert.data.conll import sentence_of, spread
+from filbert.data.conll import Sentence, sentence_of, spread
 from filbert.errors import ConfigError, InputError, checked_keywords, did_you_mean, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import Word, words_of
 from filbert.inspect.page import render
 from filbert.model.config import RotaryPositions
-from filbert.model.heads import Head, HeadInput, Model
-from filbert.tasks.base import Task
+from filbert.model.heads import Model
+from filbert.tasks.base import Prediction, Task
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.tokenizer import Encoding
 
@@ -45,27 +45,31 @@ CAVEATS = {
 FOR, AGAINST = (0, 114, 178), (213, 94, 0)
 
 
+# Description, label, score and unit of an `ExplainedScore`.
+AnswerScore = tuple[str, str | None, Callable[[Tensor], Tensor], str]
+
+
 @dataclass(frozen=True, eq=False)
 class ExplainedScore:
     """The answer to explain, as one number that depends on the words.
 
     Attributes:
+        texts: One or two texts, as the model reads them.
         description: The answer in words, such as '"toxic" with probability 0.91'.
         label: The label or tag; None for a number.
-        unit: Unit of the number: "log-odds" or "value".
-        texts: One or two texts, as the model reads them.
         score: The number for each of S copies, float64 (S,), from the head's output: (S, C) for
             heads over sequences and (S, n, C) for heads over tokens.
+        unit: Unit of the number: "log-odds" or "value".
     """
 
     task: str
-    description: str
-    label: str | None
     texts: tuple[str, ...]
     encoding: Encoding
     words: tuple[Word, ...]
+    description: str
+    label: str | None
     score: Callable[[Tensor], Tensor]
-    unit: str = "log-odds"
+    unit: str
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -237,37 +241,39 @@ def find_target(
     kind = None if task is None else task.spec.head_kind
     if word is not None and kind != "tokens":
         raise ConfigError("--word is for tagging models. Leave it out.")
-    if task is not None and kind == "tokens":
-        return _tag_target(predictor, task, item, target, word)
-    if task is not None and kind == "sequence":
-        return _sequence_target(predictor, task, item, target)
-    name = "no task" if task is None else f"the task {task.spec.name}"
-    raise ConfigError(
-        f"This model has {name}. Answers of classification, regression and tagging models are "
-        "explained."
-    )
-
-
-def _sequence_target(
-    predictor: Predictor, task: Task, item: Any, asked: str | None
-) -> ExplainedScore:
+    if task is None or kind not in ("tokens", "sequence"):
+        name = "no task" if task is None else f"the task {task.spec.name}"
+        raise ConfigError(
+            f"This model has {name}. Answers of classification, regression and tagging models are "
+            "explained."
+        )
+    if kind == "tokens" and isinstance(item, tuple):
+        raise ConfigError("A tagging model reads one text, and two are given.")
     row = row_of_value(task, item, 0)
-    text = row_texts(task, row)[0]
+    text = sentence_of(row).text if kind == "tokens" else row_texts(task, row)[0]
     texts = (text,) if isinstance(text, str) else text
-    encoding = _encode(predictor, text)
+    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
+    if encoding.num_tokens > predictor.max_length:
+        raise InputError(
+            f"The text has {encoding.num_tokens} tokens, and the model reads "
+            f"{predictor.max_length} at once. Explain a part of it."
+        )
+    words = tuple(w for w in words_of(encoding, texts, predictor.tokenizer) if w.side >= 0)
+    if not words or not any(part.strip() for part in texts):
+        raise InputError("The text is empty. Give one with words in it.")
     (answer,) = predictor.predict_rows([row])
+    if kind == "tokens":
+        score = _tag_score(task, sentence_of(row), encoding, answer, target, word)
+    else:
+        score = _label_score(task, answer, target)
+    return ExplainedScore(task.spec.name, texts, encoding, words, *score)
+
+
+def _label_score(task: Task, answer: Prediction, asked: str | None) -> AnswerScore:
     if task.spec.problem_type == "regression":
         if asked is not None:
             raise ConfigError("--target has no effect on a regression model. Leave it out.")
-        return _new_target(
-            predictor,
-            texts,
-            encoding,
-            description=f"{answer['value']:.4g}",
-            label=None,
-            score=lambda output: output.double()[:, 0],
-            unit="value",
-        )
+        return f"{answer['value']:.4g}", None, lambda output: output.double()[:, 0], "value"
     scores, temperature = answer["scores"], task.spec.temperature
     label = answer.get("label", max(scores, key=scores.get)) if asked is None else asked
     index = _index(label, task.spec.labels, "label")
@@ -276,45 +282,31 @@ def _sequence_target(
         logits = output.double() / temperature
         return logits[:, index] if task.spec.multilabel else log_odds(logits, index)
 
-    return _new_target(
-        predictor,
-        texts,
-        encoding,
-        description=f"{_quote(label)} with probability {scores[label]:.3f}",
-        label=label,
-        score=score,
-    )
+    return f"{_quote(label)} with probability {scores[label]:.3f}", label, score, "log-odds"
 
 
-def _tag_target(
-    predictor: Predictor, task: Task, item: Any, asked: str | None, word: str | int | None
-) -> ExplainedScore:
-    if isinstance(item, tuple):
-        raise ConfigError("A tagging model reads one text, and two are given.")
-    row = row_of_value(task, item, 0)
-    sentence = sentence_of(row)
-    if not sentence.words:
-        raise InputError("The text is empty. Give one with words in it.")
-    encoding = _encode(predictor, sentence.text)
-    (answer,) = predictor.predict_rows([row])
+def _tag_score(
+    task: Task,
+    sentence: Sentence,
+    encoding: Encoding,
+    answer: Prediction,
+    asked: str | None,
+    word: str | int | None,
+) -> AnswerScore:
     index = _word_index(sentence.words, answer["tags"], word)
+    name = sentence.words[index]
     # The same row as in prediction.
     window = spread(sentence, [encoding])[0]
     place = np.flatnonzero(window.words == window.leaders[index])
     if not len(place):
-        name = printable(sentence.words[index])
-        raise InputError(f"The tokenizer drops the word {name!r}, so its tag is always O.")
+        raise InputError(
+            f"The tokenizer drops the word {printable(name)!r}, so its tag is always O."
+        )
     at = int(window.rows[place[0]])
     tag = answer["tags"][index] if asked is None else asked
     number = _index(tag, task.spec.labels, "tag")
-    return _new_target(
-        predictor,
-        (sentence.text,),
-        encoding,
-        description=f"{_quote(tag)} for {_quote(sentence.words[index])}",
-        label=tag,
-        score=lambda output: log_odds(output[:, at], number),
-    )
+    description = f"{_quote(tag)} for {_quote(name)}"
+    return description, tag, lambda output: log_odds(output[:, at], number), "log-odds"
 
 
 def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | None) -> int:
@@ -332,27 +324,6 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
     raise ConfigError(
         f"--word {printable(name)!r} is neither a word of the text nor a number in 1..{len(words)}."
     )
-
-
-def _new_target(
-    predictor: Predictor, texts: Sequence[str], encoding: Encoding, **fields: Any
-) -> ExplainedScore:
-    words = tuple(w for w in words_of(encoding, texts, predictor.tokenizer) if w.side >= 0)
-    if not words or not any(text.strip() for text in texts):
-        raise InputError("The text is empty. Give one with words in it.")
-    task = predictor.known_task().spec.name
-    return ExplainedScore(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
-
-
-def _encode(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
-    """Tokenise a text or pair as a whole; one longer than the model reads is an InputError."""
-    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
-    if encoding.num_tokens > predictor.max_length:
-        raise InputError(
-            f"The text has {encoding.num_tokens} tokens, and the model reads "
-            f"{predictor.max_length} at once. Explain a part of it."
-        )
-    return encoding
 
 
 def _index(label: str, labels: Sequence[str] | None, what: str) -> int:
@@ -437,20 +408,18 @@ def _scores(model: Model, target: ExplainedScore, vectors_SnE: Tensor) -> Tensor
     A hook replaces the output of the word table; positions and token types are added as usual. This
     does not go through inference/forward.py, because gradients are needed.
     """
-    head, encoding, count = model.head, target.encoding, len(vectors_SnE)
-    assert isinstance(head, Head)
+    encoding, count = target.encoding, len(vectors_SnE)
     batch = pack([encoding.input_ids] * count, [encoding.token_type_ids] * count).to(model.device)
     vectors_TE = vectors_SnE.flatten(0, 1)
     table = model.encoder.embeddings.word
     hook = table.register_forward_hook(lambda module, inputs, output: vectors_TE)
     try:
-        tokens_TH = model.encoder(batch)
+        output = model(batch)
     finally:
         hook.remove()
-    pooled_SH = model.encoder.pool(tokens_TH, batch) if head.reads_pooled else None
-    output = head(HeadInput(tokens_TH, pooled_SH, table.weight, batch), None)
-    assert isinstance(output, Tensor)
-    return target.score(output.view(count, -1, output.shape[-1]) if head.per_token else output)
+    assert isinstance(output, Tensor) and model.head is not None
+    is_of_tokens = model.head.per_token
+    return target.score(output.view(count, -1, output.shape[-1]) if is_of_tokens else output)
 
 
 def _leave_one_out(

@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.batch import PackedBatch
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
+from filbert.data.texts import chunks
 from filbert.errors import ConfigError
-from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
-from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.tasks.rows import read_task_rows
 
-# The states of all layers of one batch are in memory at once.
-MOST_TOKENS = 4_096
+# The states of all layers of so many tokens are in memory at once.
+MOST_TOKENS = 8_192
 
 
 @dataclass(frozen=True)
@@ -89,42 +87,26 @@ def probe_layers(
     return LayerScores(fitted.spec.selection_metric, tuple(metrics), len(train_rows), len(dev_rows))
 
 
-def states_by_layer(
-    predictor: Predictor, examples: Sequence[Example]
-) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the number of each example, by length, with its states, float32 (n, L + 1, H).
+def states_by_layer(predictor: Predictor, examples: Sequence[Example]) -> Iterator[torch.Tensor]:
+    """Yield the states of each example, float32 (n, L + 1, H).
 
     An exported graph is a ConfigError.
     """
-    model = predictor.model
-    if not isinstance(model, Model):
+    if not isinstance(predictor.model, Model):
         raise ConfigError("An exported model has its last layer only. Use the original model.")
-    numbers = tuple(range(model.config.num_hidden_layers + 1))
-
-    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
-        states = hidden_states(model.encoder, batch, numbers)
-        return (states.view(len(states), len(numbers), -1),)
-
-    outputs = forward(
-        model,
-        examples,
-        read,
-        max_tokens=min(predictor.max_tokens, MOST_TOKENS),
-        precision=predictor.precision,
-        one_at_a_time=True,
-    )
-    for indices, (states,) in outputs:
-        sizes = [len(examples[i].input_ids) for i in indices]
-        yield from zip(indices, torch.split(states, sizes), strict=True)
+    layers = tuple(range(predictor.model.config.num_hidden_layers + 1))
+    for part in chunks(examples, lambda example: len(example.input_ids), MOST_TOKENS):
+        for states in predictor.vectors(part, pooling="none", layers=layers):
+            yield torch.from_numpy(states).view(len(states), len(layers), -1)
 
 
 def _features(predictor: Predictor, examples: Sequence[Example]) -> np.ndarray:
     """Compute the features of every layer, float32 (L + 1, R, H), in the order of examples."""
-    features: list[Any] = [None] * len(examples)
-    for number, states in states_by_layer(predictor, examples):
-        rows = _word_rows(examples[number])
+    features = []
+    for example, states in zip(examples, states_by_layer(predictor, examples), strict=True):
+        rows = _word_rows(example)
         chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
-        features[number] = chosen.numpy()
+        features.append(chosen.numpy())
     return np.swapaxes(np.concatenate(features), 0, 1)
 
 

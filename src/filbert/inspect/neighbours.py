@@ -34,11 +34,13 @@ class LocatedSentence(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """The word at characters [start, end) of a sentence."""
+    """The word at characters [start, end) of a text."""
 
-    sentence: LocatedSentence
+    text: str
+    where: str
     start: int
     end: int
+    sense: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +78,7 @@ class WordNeighbours:
             "layer": self.layer,
             "found": self.num_found,
             "occurrences": [
-                {
-                    "text": one.sentence.text,
-                    "where": one.sentence.where,
-                    "start": one.start,
-                    "end": one.end,
-                    "sense": one.sentence.sense,
-                    "nearest": self.nearest(number),
-                }
+                one._asdict() | {"nearest": self.nearest(number)}
                 for number, one in enumerate(self.occurrences)
             ],
             "cosines": np.round(self.cosines, 6).tolist(),
@@ -119,13 +114,7 @@ def find_neighbours(
     if limit < 2:
         raise ConfigError(f"--limit is {limit}; at least 2 occurrences are compared.")
     forms = (words,) if isinstance(words, str) else tuple(words)
-    clean = cleaning_of(predictor.task)
-    pattern = word_pattern(forms)
-    occurrences = [
-        Occurrence(one, *match.span())
-        for one in _as_sentences(sentences, clean)
-        for match in pattern.finditer(one.text)
-    ]
+    occurrences = _occurrences(word_pattern(forms), sentences, cleaning_of(predictor.task))
     num_found = len(occurrences)
     if num_found < 2:
         times = "once" if num_found else "nowhere"
@@ -144,7 +133,7 @@ def find_neighbours(
         num_found=num_found,
         cosines=by_layer[chosen],
         mean_cosine=tuple(float((one.sum() - count) / (count * (count - 1))) for one in by_layer),
-        same_sense=_same_sense(by_layer, [one.sentence.sense for one in occurrences]),
+        same_sense=_same_sense(by_layer, [one.sense for one in occurrences]),
     )
 
 
@@ -165,42 +154,46 @@ def _has_boundary(character: str) -> bool:
     return bool(re.match(r"\w", character)) and not _UNSPACED.match(character)
 
 
-def _as_sentences(
-    sentences: Iterable[str | LocatedSentence], clean: Any
-) -> Iterable[LocatedSentence]:
+def _occurrences(
+    pattern: re.Pattern[str], sentences: Iterable[str | LocatedSentence], clean: Any
+) -> list[Occurrence]:
     if isinstance(sentences, str):
         raise InputError("A list of texts is expected, not one text. Write [text].")
+    found = []
     for number, one in enumerate(sentences, start=1):
-        sentence = LocatedSentence(one, f"text {number}") if isinstance(one, str) else one
-        text = cleaned(sentence.text, clean)
+        given, where, sense = (one, f"text {number}", None) if isinstance(one, str) else one
+        text = cleaned(given, clean)
         assert isinstance(text, str)
-        yield sentence._replace(text=text)
+        found += [Occurrence(text, where, *m.span(), sense) for m in pattern.finditer(text)]
+    return found
 
 
 def _vectors(predictor: Predictor, occurrences: Sequence[Occurrence]) -> np.ndarray:
     """Return the vectors of all occurrences in each layer, float32 (L + 1, N, H)."""
     inputs = [_input(predictor, one) for one in occurrences]
-    vectors: list[Any] = [None] * len(inputs)
-    for number, states in states_by_layer(predictor, [example for example, _ in inputs]):
-        vectors[number] = states[torch.from_numpy(inputs[number][1])].mean(0).numpy()
+    every = states_by_layer(predictor, [example for example, _ in inputs])
+    vectors = [
+        states[torch.from_numpy(rows)].mean(0).numpy()
+        for (_, rows), states in zip(inputs, every, strict=True)
+    ]
     return np.stack(vectors, axis=1)
 
 
 def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.ndarray]:
     """Tokenise a sentence, cut around the word if it is too long; also the word's rows."""
-    sentence = occurrence.sentence
-    (encoding,) = predictor.tokenizer.encode([sentence.text], with_offsets=True)
+    text, where = occurrence.text, occurrence.where
+    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
     assert encoding.offsets is not None and encoding.sequence is not None
     begins, stops = encoding.offsets.T
     is_within = (begins < occurrence.end) & (stops > occurrence.start)
     rows = np.flatnonzero((encoding.sequence == 0) & is_within)
     if not len(rows):
-        word = printable(sentence.text[occurrence.start : occurrence.end])
-        raise InputError(f"{sentence.where}: this model has no token for {word!r}.")
+        word = printable(text[occurrence.start : occurrence.end])
+        raise InputError(f"{where}: this model has no token for {word!r}.")
     kept = np.arange(len(encoding.input_ids))
     if len(kept) > predictor.max_length:
         if len(rows) > encoding.max_text_tokens(predictor.max_length):
-            raise InputError(f"{sentence.where}: the word has more tokens than the model reads.")
+            raise InputError(f"{where}: the word has more tokens than the model reads.")
         kept = encoding.around(int(rows.mean()), predictor.max_length)
     example = Example(
         0, encoding.input_ids[kept], encoding.token_type_ids[kept], encoding.num_tokens

@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from filbert.errors import ConfigError, InputError, checked_keywords
-from filbert.files import THEME
+from filbert.errors import ConfigError, checked_keywords
+from filbert.files import THEME, check_writable, write_atomically
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
 
@@ -94,10 +94,8 @@ class Inspection:
     def save(self, path: str | Path) -> Path:
         """Write the page, or raise an InputError."""
         path = Path(path)
-        try:
-            path.write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+        check_writable(path)
+        write_atomically(path, self.html)
         return path
 
     def _repr_html_(self) -> str:
@@ -232,15 +230,11 @@ def _view_facts(
 
 def render(template: str, **values: Any) -> str:
     """Render a template of this folder; values are escaped unless they are Markup."""
-    html = _environment().get_template(template).render(**values)
+    loader = FileSystemLoader([Path(__file__).parent, THEME])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    html = environment.get_template(template).render(**values)
     # Unpaired surrogates cannot be written.
     return html.encode("utf-8", "replace").decode("utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    loader = FileSystemLoader([Path(__file__).parent, THEME])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
 # Data: integers of as many levels as the page size allows, compressed column by column

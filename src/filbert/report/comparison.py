@@ -24,8 +24,8 @@ from filbert.metrics.classification import label_metrics
 from filbert.report import numbers, plots
 from filbert.report.folder import Scores, read_scores
 from filbert.report.numbers import MISSING, fixed, interval, probability
-from filbert.report.plots import Ranking
-from filbert.report.predictions import by_tokens, crossed
+from filbert.report.plots import Plot, Ranking, Series
+from filbert.report.predictions import by_tokens, confusion
 from filbert.report.render import (
     Cell,
     Section,
@@ -33,14 +33,14 @@ from filbert.report.render import (
     facts_table,
     gallery,
     hashes_table,
-    paragraph,
+    note,
     section,
     side_by_side,
     texts,
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.table import Columns, best_value
+from filbert.report.table import Columns, best_value, heading_of
 from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
 from filbert.tasks.base import FALLING
 
@@ -60,23 +60,16 @@ MULTICLASS: Columns = (
     ("ece", "calibration error"),
     ("loss", "loss"),
 )
-SLICES: Columns = (
-    ("f1", "F1"),
-    ("macro_f1", "macro F1"),
-    ("false_positive_rate", "false positive rate"),
-    ("roc_auc", "ROC AUC"),
-    ("pr_auc", "PR AUC"),
-    ("accuracy", "accuracy"),
-)
+SLICES = ("f1", "macro_f1", "false_positive_rate", "roc_auc", "pr_auc", "accuracy")
 # Cost, its heading, and how it is written.
-COSTS = (
+COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("training_seconds", "training", numbers.seconds),
     ("training_joules", "energy", lambda value: MISSING if value is None else f"{value:,.0f} J"),
     ("rows_per_second", "rows/s", lambda value: MISSING if value is None else f"{value:,.0f}"),
     ("latency_seconds", "one text", lambda value: f"{fixed(value and 1e3 * value, 1)} ms"),
-    ("parameters", "parameters", numbers.parameters),
-    ("bytes_on_disk", "on disk", numbers.size),
-    ("peak_bytes", "peak memory", numbers.size),
+    ("parameters", "parameters", numbers.scaled),
+    ("bytes_on_disk", "on disk", lambda value: numbers.scaled(value, "B")),
+    ("peak_bytes", "peak memory", lambda value: numbers.scaled(value, "B")),
 )
 # More pairs are folded.
 MOST_PAIRS = 30
@@ -133,16 +126,13 @@ class StudyFiles:
     @cached_property
     def scores(self) -> dict[str, Scores]:
         """Test predictions of the best seed of each contestant, of two labels at its threshold."""
-        return {one["name"]: self._read(one) for one in self.measured}
-
-    def _read(self, one: dict[str, Any]) -> Scores:
-        run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
-        path = self.path / run["folder"] / "predictions" / "test.jsonl"
-        scores = read_scores(path, self.labels)
-        if self.positive is None:
-            return scores
-        is_positive = scores.probabilities[:, self.positive] >= run["test"]["threshold"]
-        return replace(scores, predicted=np.where(is_positive, self.positive, 1 - self.positive))
+        scores = {}
+        for one in self.measured:
+            run = next(seed for seed in one["seeds"] if seed["seed"] == one["best_seed"])
+            path = self.path / run["folder"] / "predictions" / "test.jsonl"
+            found = read_scores(path, self.labels, self.positive)
+            scores[one["name"]] = replace(found, threshold=run["test"].get("threshold", 0.0))
+        return scores
 
     def difference(self, one: str, other: str) -> dict[str, Any] | None:
         """Return the tested difference of two contestants in the deciding metric: `one` - `other`.
@@ -224,11 +214,16 @@ def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
 def ranking(study: StudyFiles) -> Section:
     """Return the metrics of all contestants with intervals; the deciding one as a plot."""
     (key, heading), measured, digits = study.metrics[0], study.measured, study.digits
-    estimates = [
-        (one["name"], study.colors[one["name"]], value, _ends(one["test"][key]),
-         [seed for seed in one["test"][key]["seeds"] if seed is not None])
-        for one in measured if (value := study.value(one)) is not None
-    ]  # fmt: skip
+    named = {one["name"]: one["test"][key] for one in measured if study.value(one) is not None}
+    series: list[Series] = []
+    for place, (name, figure) in enumerate(named.items()):
+        low, high = _ends(figure)
+        seeds = [seed for seed in figure["seeds"] if seed is not None]
+        series.append(Series("", seeds, [place] * len(seeds), -1, "dots"))
+        ends = None if low is None or high is None else ([low], [high])
+        mean = [figure["value"]]
+        series.append(Series(name, mean, [place], study.colors[name], "dots", ends))
+    plot = Plot(heading, "", series, rows=[*named])
     caption = f"{heading}: mean of the seeds with its {study.level} interval. Small dots: seeds."
     best = {k: best_value((m["test"][k]["value"] for m in measured), k) for k, _ in study.metrics}
     rows: list[list[object]] = []
@@ -239,7 +234,7 @@ def ranking(study: StudyFiles) -> Section:
     falling = [heading for key, heading in study.metrics if key in FALLING]
     return section(
         "Ranking",
-        gallery(study.path, {"ranking": (plots.interval_plot(estimates, heading), caption)}),
+        gallery(study.path, {"ranking": (plot, caption)}),
         Table(["contestant", *(heading for _, heading in study.metrics)], rows),
         *texts("ranking", level=study.level, falling=falling, heading=heading),
     )
@@ -288,7 +283,7 @@ def tests(study: StudyFiles) -> Section | None:
         "Significance tests",
         Table(head, rows, 2, title="All pairs", folded=len(rows) > MOST_PAIRS),
         *texts("tests", level=study.level, pairs=numbers.count(len(rows))),
-        *(paragraph(note, "note") for note in study.results["statistics"]["notes"]),
+        *map(note, study.results["statistics"]["notes"]),
     )
 
 
@@ -331,13 +326,13 @@ def costs(study: StudyFiles) -> Section | None:
         ("training_seconds", "training, seconds"),
         ("rows_per_second", "inference, rows per second"),
     ):
-        models = [
-            (one["name"], study.colors[one["name"]], one["costs"][key], study.value(one) or 0.0)
+        series = [
+            Series(one["name"], [cost], [study.value(one)], study.colors[one["name"]], "dots")
             for one in study.measured
-            if one["costs"].get(key)
+            if (cost := one["costs"].get(key))
         ]
-        if len(models) > 1:
-            plot = plots.cost_plot(models, xlabel=axis, ylabel=heading)
+        if len(series) > 1:
+            plot = Plot(f"{axis} (logarithmic)", heading, series, log="x")
             charts[f"cost_{key}"] = (plot, f"{heading} over {axis}.")
     rows = [
         [one["name"], *(write(one["costs"].get(key)) for key, _, write in known)]
@@ -355,8 +350,8 @@ def errors(study: StudyFiles) -> Section:
     """Return confusion matrices, and the F1 of every label by contestant."""
     charts: dict[str, Any] = {}
     for number, (name, scores) in enumerate(study.scores.items(), start=1):
-        pairs = list(zip(scores.gold, scores.predicted, strict=True))
-        matrix = plots.Matrix(study.labels, crossed(pairs, len(study.labels)))
+        counts = confusion(scores.gold, scores.predicted, range(len(study.labels)))
+        matrix = plots.Matrix(study.labels, counts)
         caption = f"{name}: gold in rows, predicted in columns; colour is the share of the row."
         charts[f"confusion_{number}"] = matrix, caption
     rows: list[list[object]] = []
@@ -413,13 +408,13 @@ def slices(study: StudyFiles) -> Section:
     """Return the share of test rows that are exactly right by length, and metrics by slice."""
     parts: list[dict[str, Any]] = study.results["slices"]
     found = parts[0]["contestants"] if parts else {}
-    known = [one for one in SLICES if any(one[0] in metrics for metrics in found.values())]
+    known = [key for key in SLICES if any(key in metrics for metrics in found.values())]
     rows = [
         [part["slice"], name, numbers.count(part["rows"]),
-         *(fixed(metrics[key], study.digits) for key, _ in known)]
+         *(fixed(metrics[key], study.digits) for key in known)]
         for part in parts for name, metrics in part["contestants"].items()
     ]  # fmt: skip
-    head = ["slice", "contestant", "rows", *(heading for _, heading in known)]
+    head = ["slice", "contestant", "rows", *map(heading_of, known)]
     column = Table(head, rows, 2, title="By the slice column", folded=len(rows) > MOST_PAIRS)
     right = {name: scores.gold == scores.predicted for name, scores in study.scores.items()}
     # Lengths by one tokenizer, so that all contestants have the same slices.

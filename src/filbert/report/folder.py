@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -117,28 +118,38 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         raise FormatError(f"{path} is damaged: {error}.") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Scores:
-    """Predictions of N rows for C labels.
+    """Predictions of N rows for C labels, one of which is predicted.
 
     Attributes:
         rows: Row numbers, int64 (N,).
         gold: Label ids, int64 (N,).
         probabilities: float64 (N, C).
-        predicted: Label ids, int64 (N,).
         tokens: Number of tokens before truncation, int64 (N,); num_cut rows were truncated.
+        positive: Id of the positive one of two labels; None for more labels.
+        threshold: Of the positive label's probability; without effect for more labels.
     """
 
     rows: np.ndarray
     gold: np.ndarray
     probabilities: np.ndarray
-    predicted: np.ndarray
     tokens: np.ndarray
     num_cut: int
+    positive: int | None
+    threshold: float = 0.0
+
+    @cached_property
+    def predicted(self) -> np.ndarray:
+        """Label ids, int64 (N,)."""
+        if self.positive is None:
+            return np.asarray(self.probabilities.argmax(1))
+        is_positive = self.probabilities[:, self.positive] >= self.threshold
+        return np.where(is_positive, self.positive, 1 - self.positive)
 
 
-def read_scores(path: Path, labels: Sequence[str]) -> Scores:
-    """Read the predictions of a classifier with one label a row; the most probable is predicted.
+def read_scores(path: Path, labels: Sequence[str], positive: int | None) -> Scores:
+    """Read the predictions of a classifier with one label a row.
 
     `path` is predictions/SPLIT.jsonl of a run folder, and `labels` are the names in the order of
     their ids. A file that is missing, empty or damaged is a FormatError.
@@ -155,4 +166,4 @@ def read_scores(path: Path, labels: Sequence[str]) -> Scores:
         raise FormatError(f"{path} holds no predictions for {list(labels)}: {error}") from None
     tokens = np.array([line.get("num_tokens") or 0 for line in lines])
     num_cut = sum(bool(line.get("truncated")) for line in lines)
-    return Scores(rows, gold, scores, scores.argmax(1), tokens, num_cut)
+    return Scores(rows, gold, scores, tokens, num_cut, positive)

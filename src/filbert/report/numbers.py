@@ -24,14 +24,14 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
-def parameters(value: float | None) -> str:
-    """Return a number of parameters such as 22.7 M, 12.3 k or 950."""
+def scaled(value: float | None, unit: str = "") -> str:
+    """Return a number such as 22.7 M, 12.3 k or 950, with a unit 90.9 MB or 640 B; – for None."""
     if value is None:
         return MISSING
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f}"
+    for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:,.1f} {prefix}{unit}"
+    return f"{value:.0f} {unit}".rstrip()
 
 
 def seconds(value: float | None) -> str:
@@ -73,13 +73,3 @@ def probability(p: object) -> str:
     if not isinstance(p, (int, float)):
         return MISSING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def size(num_bytes: float | None) -> str:
-    """Return a size such as 90.9 MB, 1.2 GB or 640 B, in decimal units."""
-    if num_bytes is None:
-        return MISSING
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:,.1f} {unit}"
-    return f"{num_bytes:.0f} B"

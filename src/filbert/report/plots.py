@@ -413,25 +413,3 @@ def scatter(
         fitted = np.polyval(np.polyfit(gold, values, 1), ends)
     line = Series("exact" if identity else "linear fit", ends, fitted, -1, "dashes")
     return Plot(xlabel, ylabel, [Series("rows", gold, values, 0, "dots"), line])
-
-
-# Several models
-
-
-def interval_plot(
-    models: Sequence[tuple[str, int, float, Sequence[float | None], Sequence[float]]],
-    heading: str,
-) -> Plot:
-    """Return a row for each model, the first on top: name, colour, value, interval, seeds."""
-    series = []
-    for place, (name, color, value, (low, high), seeds) in enumerate(models):
-        ends = None if low is None or high is None else ([low], [high])
-        series.append(Series("", seeds, [place] * len(seeds), -1, "dots"))
-        series.append(Series(name, [value], [place], color, "dots", ends))
-    return Plot(heading, "", series, rows=[name for name, *_ in models])
-
-
-def cost_plot(models: Sequence[tuple[str, int, float, float]], *, xlabel: str, ylabel: str) -> Plot:
-    """Return the quality over the cost of models, each given as (name, colour, cost, quality)."""
-    series = [Series(name, [cost], [quality], c, "dots") for name, c, cost, quality in models]
-    return Plot(f"{xlabel} (logarithmic)", ylabel, series, log="x")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from filbert.metrics import calibration
 from filbert.metrics.classification import label_metrics
@@ -94,7 +95,9 @@ def decisions(folder: RunFolder) -> Section:
     if folder.problem != "multilabel":
         shown, only = most_frequent(table)
         caption = f"Confusion matrix: colour is the share of the gold label.{only}"
-        charts["confusion"] = (plots.Matrix(shown, confusion(folder, shown)), caption)
+        gold, predicted = ([row[key] for row in folder.rows] for key in ("gold", "label"))
+        counts = confusion(gold, predicted, shown)
+        charts["confusion"] = (plots.Matrix(shown, counts), caption)
     return section(
         "Decisions",
         num_rows(folder),
@@ -133,19 +136,14 @@ def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
     }
 
 
-def confusion(folder: RunFolder, labels: list[str]) -> np.ndarray:
-    """Return the rows by gold label (down) and predicted label (across), int64 (C, C)."""
-    number = {label: c for c, label in enumerate(labels)}
-    pairs = [(number.get(row["gold"]), number.get(row["label"])) for row in folder.rows]
-    return crossed([pair for pair in pairs if None not in pair], len(labels))
+def confusion(gold: ArrayLike, predicted: ArrayLike, labels: ArrayLike) -> np.ndarray:
+    """Return the rows by gold label (down) and predicted label (across), int64 (C, C).
 
+    Rows with another label than the C `labels` do not count.
+    """
+    from sklearn.metrics import confusion_matrix
 
-def crossed(pairs: Sequence[tuple[Any, ...]], size: int) -> np.ndarray:
-    """Return the number of pairs by their first (down) and second number (across), int64 (C, C)."""
-    counts = np.zeros((size, size), dtype=np.int64)
-    for pair in pairs:
-        counts[pair] += 1
-    return counts
+    return np.asarray(confusion_matrix(gold, predicted, labels=labels))
 
 
 def calibrated(folder: RunFolder) -> Section | None:
@@ -267,16 +265,15 @@ def confusion_by_word(folder: RunFolder, types: list[str]) -> np.ndarray:
     The last row and column are for words of no entity or of a type that is not in `types`.
     """
     number = {kind: c for c, kind in enumerate(types)}
-
-    def at(tag: str) -> int:
-        return len(types) if tag == "O" else number.get(split(tag)[1], len(types))
-
-    pairs = [
-        (at(gold), at(predicted))
-        for row in folder.rows
-        for gold, predicted in zip(row["gold"], row["tags"], strict=True)
-    ]
-    return crossed(pairs, len(types) + 1)
+    gold, predicted = (
+        [
+            len(types) if tag == "O" else number.get(split(tag)[1], len(types))
+            for row in folder.rows
+            for tag in row[key]
+        ]
+        for key in ("gold", "tags")
+    )
+    return confusion(gold, predicted, range(len(types) + 1))
 
 
 def kinds_of_errors(folder: RunFolder) -> Counter[str]:
@@ -395,9 +392,9 @@ def choices(folder: RunFolder) -> Section:
 
 def positions(folder: RunFolder) -> np.ndarray:
     """Return the rows by gold position (down) and chosen position (across), int64 (C, C)."""
-    pairs = [(int(row["gold"]), int(row["choice"])) for row in folder.rows]
+    gold, chosen = ([int(row[key]) for row in folder.rows] for key in ("gold", "choice"))
     num_choices = [len(row.get("scores") or ()) for row in folder.rows]
-    return crossed(pairs, max(1 + max(map(max, pairs)), *num_choices))
+    return confusion(gold, chosen, range(max(1 + max(gold + chosen), *num_choices)))
 
 
 # problem -> its sections

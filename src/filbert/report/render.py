@@ -64,21 +64,13 @@ Charts = Mapping[str, tuple[plots.Plot | plots.Matrix, str]]
 def section(title: str, *blocks: Block | Table | str | list[str]) -> Section:
     """Return a section of the page: blocks, tables, remarks and lists; empty ones are left out."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
-    shown = [block for block in map(_block, blocks) if block]
+    shown = [block for block in blocks if (block.rows if isinstance(block, Table) else block)]
     return {"title": title, "id": "-".join(words), "blocks": shown}
 
 
-def _block(content: Block | Table | str | list[str]) -> Block:
-    if isinstance(content, Table):
-        return {"kind": "table", "table": content} if content.rows else {}
-    if isinstance(content, list):
-        return {"kind": "list", "texts": content} if content else {}
-    return paragraph(content) if isinstance(content, str) else content
-
-
-def paragraph(words: str, css_class: str = "remark") -> Block:
-    """Return a paragraph: a remark or a note; nothing if it has no words."""
-    return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
+def note(text: str) -> Block:
+    """Return a highlighted paragraph; nothing if it has no words."""
+    return {"kind": "note", "text": text} if text else {}
 
 
 def side_by_side(tables: Iterable[Table]) -> Block:

@@ -101,11 +101,11 @@ def headline_facts(run: dict[str, Any]) -> list[tuple[str, object]]:
     model = result_rows(run)[0]
     facts: list[tuple[str, object]] = []
     for key, heading in headline_metrics(run):
-        other = best_baseline(run, key)
-        below = f"baseline {numbers.metric(other.metrics[key])}" if other else ""
-        facts.append((heading, Cell(numbers.metric(model.metrics.get(key)), below=below)))
+        other, _ = best_baseline(run, key)
+        below = f"baseline {numbers.metric(other['metrics'][key])}" if other else ""
+        facts.append((heading, Cell(numbers.metric(model["metrics"].get(key)), below=below)))
     facts.append(("time", numbers.seconds(run.get("seconds"))))
-    facts.append(("parameters", numbers.parameters(model.parameters)))
+    facts.append(("parameters", numbers.scaled(model["parameters"])))
     return [(name, value) for name, value in facts if value != numbers.MISSING]
 
 
@@ -113,17 +113,17 @@ def headline(run: dict[str, Any]) -> str:
     """Return the first headline metric, its difference from the best baseline, and other seeds."""
     if problem_of(run) == "pretraining":
         return _pretraining_headline(run)
-    split, model = headline_split(run), result_rows(run)[0]
-    columns = headline_metrics(run)
+    split, name, columns = headline_split(run), model_name(run), headline_metrics(run)
     if split is None or not columns:
-        return f"{model.name} was trained; no headline metric was measured."
+        return f"{name} was trained; no headline metric was measured."
     key, heading = columns[0]
     num_rows = ((run.get("data") or {}).get(split) or {}).get("rows")
     rows = f"{num_rows:,} {split} rows" if num_rows else f"the {split} rows"
     less = " (less is better)" if key in FALLING else ""
-    text = f"{model.name} reaches {heading} {numbers.metric(model.metrics[key], 3)}{less} on {rows}"
+    value = numbers.metric(run["metrics"][split][key], 3)
     difference = difference_words(run, key)
-    text = f"{text}: {difference}." if difference else f"{text}."
+    text = f"{name} reaches {heading} {value}{less} on {rows}"
+    text += f": {difference}." if difference else "."
     spread = run.get("seeds") or {}
     dev = ((spread.get("metrics") or {}).get("dev") or {}).get(spread.get("metric"))
     if len(spread.get("runs") or ()) < 2 or not dev:
@@ -152,7 +152,7 @@ def results(folder: RunFolder) -> Section | None:
         return None
     # Every metric: the model on all splits, and the baselines or the teacher.
     measured = {name: metrics for name, metrics in run["metrics"].items() if metrics}
-    measured |= {f"{row.name} ({split})": row.metrics for row in result_rows(run)[1:]}
+    measured |= {f"{row['name']} ({split})": row["metrics"] for row in result_rows(run)[1:]}
     teacher = ((run.get("teacher") or {}).get("metrics") or {}).get(split)
     if teacher and folder.problem == "pretraining":
         measured[f"teacher ({split})"] = teacher
@@ -183,8 +183,8 @@ def next_steps(folder: RunFolder) -> Section | None:
     if folder.problem == "pretraining":
         return None
     key, heading = columns[0] if columns else ("", "")
-    baseline, train = best_baseline(run, key), (run.get("data") or {}).get("train") or {}
-    found = baseline.differences.get(key) if baseline else None
+    baseline, interval = best_baseline(run, key)
+    train = (run.get("data") or {}).get("train") or {}
     losses = [line["metrics"].get("loss") or 0.0 for line in dev]
     share = (train.get("truncated") or 0) / (train.get("rows") or 1)
     is_windowed = folder.problem in ("tagging", "span_qa")
@@ -195,7 +195,7 @@ def next_steps(folder: RunFolder) -> Section | None:
     )
     hints = texts(
         "next_steps", split=headline_split(run), heading=heading,
-        rival=baseline.name if baseline and found and not is_significant(found) else "",
+        rival=baseline["name"] if interval and not is_significant(interval) else "",
         steps=run.get("steps") or 0, max_length=train.get("max_length"),
         is_last_best=len(dev) > 1 and (run.get("best") or {}).get("step") == dev[-1]["step"],
         overfits=len(losses) > 2 and losses[-1] > 1.15 * min(losses),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from filbert.report import numbers
@@ -13,39 +12,30 @@ from filbert.tasks.base import FALLING
 
 Columns = tuple[tuple[str, str], ...]
 
-# problem -> (metric key, heading), the most informative first. Columns without values are left out.
-HEADLINE_METRICS: dict[str, Columns] = {
-    "binary": (("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1")),
-    "multiclass": (
-        ("accuracy", "accuracy"),
-        ("macro_f1", "macro F1"),
-        ("weighted_f1", "weighted F1"),
-    ),
-    "multilabel": (
-        ("roc_auc", "ROC AUC"),
-        ("pr_auc", "PR AUC"),
-        ("micro_f1", "micro F1"),
-        ("macro_f1", "macro F1"),
-    ),
-    "regression": (("spearman", "Spearman"), ("pearson", "Pearson"), ("mse", "MSE")),
-    "tagging": (("f1", "entity F1"), ("precision", "precision"), ("recall", "recall")),
-    "span_qa": (("f1", "F1 (%)"), ("exact_match", "exact match (%)")),
-    "multiple_choice": (("accuracy", "accuracy"), ("loss", "loss")),
+# problem -> its metrics, the most informative first. Those without values are left out.
+HEADLINE_METRICS = {
+    "binary": ("roc_auc", "pr_auc", "f1"),
+    "multiclass": ("accuracy", "macro_f1", "weighted_f1"),
+    "multilabel": ("roc_auc", "pr_auc", "micro_f1", "macro_f1"),
+    "regression": ("spearman", "pearson", "mse"),
+    "tagging": ("f1", "precision", "recall"),
+    "span_qa": ("f1", "exact_match"),
+    "multiple_choice": ("accuracy", "loss"),
     # The first two are measured for contrastive models, the others need labels.
-    "embedding": (
-        ("accuracy", "pair accuracy"),
-        ("mrr", "MRR"),
-        ("spearman", "Spearman"),
-        ("pearson", "Pearson"),
-    ),
+    "embedding": ("accuracy", "mrr", "spearman", "pearson"),
     "pretraining": (
-        ("perplexity", "perplexity"),
-        ("mlm_accuracy", "masked-word accuracy"),
-        ("nsp_accuracy", "next-sentence accuracy"),
-        ("sop_accuracy", "sentence-order accuracy"),
-        ("replaced_accuracy", "replaced-word accuracy"),
+        "perplexity", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "replaced_accuracy",
     ),
-}
+}  # fmt: skip
+# Of a metric, or of one of a problem; others have their keys with blanks.
+HEADINGS = {
+    "roc_auc": "ROC AUC", "pr_auc": "PR AUC", "f1": "F1", "macro_f1": "macro F1",
+    "micro_f1": "micro F1", "weighted_f1": "weighted F1", "tagging f1": "entity F1",
+    "span_qa f1": "F1 (%)", "exact_match": "exact match (%)", "spearman": "Spearman",
+    "pearson": "Pearson", "mse": "MSE", "mrr": "MRR", "embedding accuracy": "pair accuracy",
+    "mlm_accuracy": "masked-word accuracy", "nsp_accuracy": "next-sentence accuracy",
+    "sop_accuracy": "sentence-order accuracy", "replaced_accuracy": "replaced-word accuracy",
+}  # fmt: skip
 # Names of the other metrics of pre-training and distillation.
 LOSSES = {
     "mlm_loss": "masked-word loss (nats)",
@@ -63,18 +53,18 @@ LOSSES = {
 
 def headline_metrics(run: dict[str, Any]) -> Columns:
     """Return (metric key, heading) of the headline metrics; for an unknown task, all metrics."""
-    split = headline_split(run)
+    split, problem = headline_split(run), problem_of(run) or ""
     measured = run["metrics"][split] if split else {}
-    columns = HEADLINE_METRICS.get(problem_of(run) or "")
-    if columns is None:
+    keys = HEADLINE_METRICS.get(problem)
+    if keys is None:
         return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
-    return tuple(c for c in columns if measured.get(c[0]) is not None)
+    return tuple((k, heading_of(k, problem)) for k in keys if measured.get(k) is not None)
 
 
-def heading_of(key: str) -> str:
+def heading_of(key: str, problem: str = "") -> str:
     """Return the heading of a metric key."""
-    columns = [column for group in HEADLINE_METRICS.values() for column in group]
-    return dict(reversed(columns)).get(key, key.replace("_", " "))
+    usual = HEADINGS.get(key, key.replace("_", " "))
+    return HEADINGS.get(f"{problem} {key}", usual)
 
 
 def model_name(run: dict[str, Any]) -> str:
@@ -88,33 +78,22 @@ def model_name(run: dict[str, Any]) -> str:
     return source.rstrip("/").rsplit("/", 1)[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """Metrics and costs of the model or of a baseline, with the intervals of its differences.
+def result_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the model on the headline split, then the baselines in the order of run.json.
 
-    `differences` of a baseline are those of the model from it: `low`, `high` and `p` by metric.
+    A row has `name`, `metrics`, and perhaps `seconds` and `parameters`. A baseline may have
+    `differences`: of the model from it, `low`, `high` and `p` by metric.
     """
-
-    name: str
-    metrics: dict[str, Any]
-    seconds: float | None
-    parameters: int | None
-    differences: dict[str, dict[str, float]]
-
-
-def result_rows(run: dict[str, Any]) -> list[ResultRow]:
-    """Return the model, then the baselines in the order of run.json, on the headline split."""
-    split, model = headline_split(run), run.get("model") or {}
-    seconds = run.get("seconds")
+    split, seconds = headline_split(run), run.get("seconds")
     if "training_seconds" in run:
         seconds = run["training_seconds"] + run.get("tokenise_seconds", 0.0)
-    measured = run["metrics"][split] if split else {}
-    rows = [ResultRow(model_name(run), measured, seconds, model.get("parameters"), {})]
-    for one in run.get("baselines") or ():
-        metrics, differences = one.get("metrics") or {}, one.get("differences") or {}
-        cost = one.get("seconds"), one.get("parameters")
-        rows.append(ResultRow(str(one["name"]), metrics, *cost, differences))
-    return rows
+    model = {
+        "name": model_name(run),
+        "metrics": run["metrics"][split] if split else {},
+        "seconds": seconds,
+        "parameters": (run.get("model") or {}).get("parameters"),
+    }
+    return [model, *(run.get("baselines") or ())]
 
 
 def best_value(values: Iterable[float | None], key: str) -> float | None:
@@ -123,25 +102,34 @@ def best_value(values: Iterable[float | None], key: str) -> float | None:
     return (min if key in FALLING else max)(known, default=None)
 
 
-def best_baseline(run: dict[str, Any], key: str) -> ResultRow | None:
-    """Return the baseline with the best value of a metric."""
-    baselines = [row for row in result_rows(run)[1:] if row.metrics.get(key) is not None]
-    best = best_value((row.metrics[key] for row in baselines), key)
-    return next((row for row in baselines if row.metrics[key] == best), None)
+def best_baseline(run: dict[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the baseline with the best value of a metric, and the model's difference from it.
+
+    The difference is the interval: `low`, `high` and `p`. Both are empty if they are not known.
+    """
+    baselines = [row for row in result_rows(run)[1:] if row["metrics"].get(key) is not None]
+    best = best_value((row["metrics"][key] for row in baselines), key)
+    baseline = next((row for row in baselines if row["metrics"][key] == best), {})
+    return baseline, (baseline.get("differences") or {}).get(key) or {}
 
 
-def difference(run: dict[str, Any], key: str) -> tuple[ResultRow, str, str, str] | None:
-    """Return the best baseline, and the model's metric less its own: difference, interval and p.
+def is_significant(interval: dict[str, Any]) -> bool:
+    """Return whether the interval of a difference excludes zero; not if it is empty."""
+    return bool(interval and (interval["low"] > 0 or interval["high"] < 0))
+
+
+def difference(run: dict[str, Any], key: str) -> tuple[str, str, str, str] | None:
+    """Return the name of the best baseline, and the model's difference from it, its interval and p.
 
     Both values are rounded before subtracting, so that the three numbers add up.
     """
-    baseline, value = best_baseline(run, key), result_rows(run)[0].metrics.get(key)
-    if baseline is None or value is None:
+    baseline, interval = best_baseline(run, key)
+    value = result_rows(run)[0]["metrics"].get(key)
+    if not baseline or value is None:
         return None
-    found = baseline.differences.get(key) or {}
-    ends = numbers.interval(found["low"], found["high"], 3, sign=True) if found else ""
-    probability = numbers.probability(found["p"]) if "p" in found else ""
-    return baseline, f"{round(value, 3) - round(baseline.metrics[key], 3):+.3f}", ends, probability
+    text = f"{round(value, 3) - round(baseline['metrics'][key], 3):+.3f}"
+    ends = numbers.interval(interval.get("low"), interval.get("high"), 3, sign=True)
+    return baseline["name"], text, ends, numbers.probability(interval["p"]) if interval else ""
 
 
 def difference_words(run: dict[str, Any], key: str) -> str:
@@ -149,23 +137,21 @@ def difference_words(run: dict[str, Any], key: str) -> str:
     known = difference(run, key)
     if known is None:
         return ""
-    baseline, text, ends, probability = known
-    text += f" from {baseline.name} ({baseline.metrics[key]:.3f})"
-    text += f", 95 % interval {ends}" * bool(ends) + f", p {probability}" * bool(probability)
-    is_unsure = ends and not is_significant(baseline.differences[key])
-    return f"{text}, not statistically significant on these rows" if is_unsure else text
+    name, text, ends, probability = known
+    baseline, interval = best_baseline(run, key)
+    text += f" from {name} ({baseline['metrics'][key]:.3f})"
+    if not ends:
+        return text
+    text += f", 95 % interval {ends}, p {probability}"
+    unsure = ", not statistically significant on these rows"
+    return text if is_significant(interval) else text + unsure
 
 
 def difference_table(run: dict[str, Any]) -> Table:
     """Return the differences of headline metrics from the best baseline that have an interval."""
     known = [(name, difference(run, key)) for key, name in headline_metrics(run)]
-    rows = [[name, found[0].name, *found[1:]] for name, found in known if found and found[2]]
+    rows = [[name, *found] for name, found in known if found and found[2]]
     return Table(["metric", "baseline", "difference", "95 % interval", "p"], rows, 2)
-
-
-def is_significant(difference: dict[str, float]) -> bool:
-    """Return whether the interval of a difference excludes zero."""
-    return difference["low"] > 0 or difference["high"] < 0
 
 
 def result_table(run: dict[str, Any]) -> Table:
@@ -176,16 +162,15 @@ def result_table(run: dict[str, Any]) -> Table:
     split, columns, results = headline_split(run), headline_metrics(run), result_rows(run)
     best: dict[str, float | None] = {}
     for key, _ in columns:
-        baseline = best_baseline(run, key)
-        found = baseline.differences.get(key) if baseline else None
-        if found and is_significant(found):
-            best[key] = best_value((row.metrics.get(key) for row in results), key)
+        if is_significant(best_baseline(run, key)[1]):
+            best[key] = best_value((row["metrics"].get(key) for row in results), key)
     rows = []
     for row in results:
-        values = [(row.metrics.get(key), best.get(key)) for key, _ in columns]
+        values = [(row["metrics"].get(key), best.get(key)) for key, _ in columns]
         cells = [Cell(numbers.metric(v), strong=v is not None and v == most) for v, most in values]
-        seconds = numbers.MISSING if row.seconds is None else f"{row.seconds:,.1f}"
-        rows.append([row.name, *cells, seconds, numbers.parameters(row.parameters)])
+        seconds = row.get("seconds")
+        time = numbers.MISSING if seconds is None else f"{seconds:,.1f}"
+        rows.append([row["name"], *cells, time, numbers.scaled(row.get("parameters"))])
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
     title = f"{numbers.count(num_rows)} {split} rows" if num_rows else split or ""
     head = ["model", *(heading for _, heading in columns), "seconds", "parameters"]

@@ -17,7 +17,7 @@ from filbert.report import numbers
 from filbert.report.folder import Prediction, RunFolder, gold_labels, predicted_labels
 from filbert.report.plots import share_interval
 from filbert.report.predictions import Entity, by_tokens, mistakes, question_scores
-from filbert.report.render import Cell, Section, Table, paragraph, section, texts
+from filbert.report.render import Cell, Section, Table, note, section, texts
 
 if TYPE_CHECKING:
     from filbert.data.records import Row
@@ -71,7 +71,7 @@ def worst_errors(folder: RunFolder, *, hide_texts: bool = False) -> Section | No
             order=order,
             file=path,
         ),
-        paragraph(why, "note"),
+        note(why),
         Table(head, [[*one.values()] for one in cells], num_text_columns, passages=below),
     )
 

@@ -550,7 +550,13 @@ def _converted(option: Option, value: Any) -> Any:
     if value is None and NoneType in types:
         return None
     if any("tuple" in str(one) for one in (*types, option.type)):
-        return names_of(value)
+        names = names_of(value)
+        if "tuple[float" not in str(option.type):
+            return names
+        try:
+            return tuple(map(float, names))
+        except ValueError:
+            raise ConfigError(f"{name} is {value!r}; it must be a list of numbers.") from None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if str in types:
         if isinstance(value, Path) or (name in _NUMBERS_AS_TEXT and is_number):

@@ -198,9 +198,9 @@ def _print_neighbours(found: WordNeighbours) -> None:
     rows = []
     for number, one in enumerate(found.occurrences):
         nearest = found.nearest(number)
-        text = one.sentence.text[max(0, one.start - 30) : one.end + 30].strip()
+        text = one.text[max(0, one.start - 30) : one.end + 30].strip()
         cosine = f"{found.cosines[number, nearest]:.2f}"
-        sense = one.sentence.sense or ""
+        sense = one.sense or ""
         rows.append([str(number + 1), printable(text, 80), str(nearest + 1), cosine, sense])
     headings = ["", "sentence", "nearest", "cosine", "sense"]
     count = 4 if found.same_sense is None else 5
