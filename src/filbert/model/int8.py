@@ -130,13 +130,11 @@ class QuantizedLinear(InferenceLinear):
             return (codes_TK.float() @ self.codes_NK.float().T).mul_(self.scale_N)
         # The codes are unsigned: with signed ones oneDNN 3.12 falls back to plain loops on Zen,
         # 20,000 times slower.
-        return cast(
-            Tensor,
-            torch.ops.onednn.qlinear_pointwise(
-                *(codes_TK, 1.0, 0, self.packed, self.scale_N, self.zeros_N, None),
-                *(1.0, 0, torch.float32, "none", [], ""),
-            ),
-        )
+        product = torch.ops.onednn.qlinear_pointwise(
+            codes_TK, 1.0, 0, self.packed, self.scale_N, self.zeros_N, None,
+            1.0, 0, torch.float32, "none", [], "",
+        )  # fmt: skip
+        return cast(Tensor, product)
 
 
 class InputRange(NamedTuple):
@@ -236,11 +234,9 @@ class StaticLinear(InferenceLinear):
             return result.clamp_(0, 255).to(torch.uint8)
         unary, algorithm = FUSED[activation]
         outputs, dtype = self.outputs or InputRange(0.0, 255.0), self.dtype
-        return cast(
-            Tensor,
-            torch.ops.onednn.qlinear_pointwise(
-                *(codes, self.inputs.scale, self.inputs.zero, self.packed),
-                *(self.scale_N, self.zeros_N, self.bias_N, outputs.scale, outputs.zero),
-                *(torch.uint8 if self.outputs else dtype, unary, [], algorithm),
-            ),
-        )
+        product = torch.ops.onednn.qlinear_pointwise(
+            codes, self.inputs.scale, self.inputs.zero, self.packed,
+            self.scale_N, self.zeros_N, self.bias_N, outputs.scale, outputs.zero,
+            torch.uint8 if self.outputs else dtype, unary, [], algorithm,
+        )  # fmt: skip
+        return cast(Tensor, product)

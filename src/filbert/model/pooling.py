@@ -21,10 +21,10 @@ POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last", "none
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(nn, name)()
     for name in (
-        *("Tanh", "ReLU", "GELU", "Identity", "Sigmoid", "SiLU"),
-        *("ELU", "SELU", "LeakyReLU", "Mish", "Softplus", "Softsign"),
+        "Tanh", "ReLU", "GELU", "Identity", "Sigmoid", "SiLU",
+        "ELU", "SELU", "LeakyReLU", "Mish", "Softplus", "Softsign",
     )
-}
+}  # fmt: skip
 
 
 # Tokens of a sequence.

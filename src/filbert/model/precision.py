@@ -95,7 +95,8 @@ def choose_precision(
         log.warning(
             "This CPU has no fast %s, so %s is slower than float32 here. Leave --precision out, or "
             "take float32.",
-            *(requested, requested),
+            requested,
+            requested,
         )
     if requested != "auto":
         return Precision(requested, "as asked")
