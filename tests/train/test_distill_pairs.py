@@ -49,7 +49,9 @@ def test_a_teacher_for_another_task_is_refused(taught, tmp_path):
 def test_labels_that_the_teacher_does_not_know_are_named(taught, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\ngood film,pos\nbad film,awful\n")
-    with pytest.raises(InputError, match=r"rows\.csv:3: label 'awful' is not one of"):
+    with pytest.raises(
+        InputError, match=r"rows\.csv:3: label .awful. is not one of.*finetune --labels"
+    ):
         distill(taught("classification", tmp_path / "x", train=str(rows)))
     rows.write_text("text\ngood film\n")
     with pytest.raises(InputError, match="label"):

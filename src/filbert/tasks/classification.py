@@ -63,8 +63,8 @@ def class_labels(spec: TaskSpec, row: Row) -> list[str]:
         if label not in (spec.labels or ()):
             raise InputError(
                 f"{row.where}: label {label!r} is not one of {listed(spec.labels or ())}."
-                f"{did_you_mean(label, spec.labels or ())} Fix the row; when training, --labels "
-                "declares one that no row has."
+                f"{did_you_mean(label, spec.labels or ())} Fix the row, or train a model with it: "
+                "finetune --labels declares labels."
             )
     return labels
 

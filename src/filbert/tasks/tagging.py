@@ -224,7 +224,7 @@ class Tagging:
             if self.labels is not None and tag not in self.labels:
                 raise InputError(
                     f"{place_of(row, index)}: tag {tag!r} is not one of {listed(self.labels)}. "
-                    "Fix the row; when training, --labels declares one that no row has."
+                    "Fix the row, or train a model with it: finetune --labels declares tags."
                 )
         return GoldTags(tags, sentence, row.where)
 
