@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BUDGETS = {
     "lines of src": (51_585, 45_000),
     "files of src": (210, 255),
-    "lines of tests": (42_300, 43_000),
+    "lines of tests": (42_310, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),

@@ -56,7 +56,7 @@ def test_the_command_writes_a_folder_and_says_how_near_it_is(film_run, tmp_path,
         run(["export", str(film_run.folder / "model"), "--out", str(out), "--format", "onnx"]) == 0
     )
     printed = capsys.readouterr().out
-    assert "float32, opset 20" in printed and "cosine 1.000000" in printed
+    assert "float32, opset 23" in printed and "cosine 1.000000" in printed
     names = {path.name for path in out.iterdir()}
     assert {"model.onnx", "tokenizer.json", "config.json", "filbert.json", "vocab.txt"} <= names
     assert not any(name.endswith(".safetensors") for name in names)

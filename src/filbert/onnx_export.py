@@ -53,7 +53,7 @@ from filbert.inference.precision import PrecisionLoss, precision_loss
 from filbert.inference.predictor import Predictor, names_of
 from filbert.inference.stored_task import columns_of_training, int8_warning
 from filbert.model.heads import Model
-from filbert.model.int8 import has_integer_products
+from filbert.model.int8 import InputRange, has_integer_products
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device
 from filbert.tasks.base import cleaning_of, set_vector_head
@@ -132,8 +132,8 @@ def export_onnx(
         raise ConfigError("--data compares a task's metrics, and this model has no task.")
     digest = None if data is None else file_digest(data)
     vectors = _vectors(predictor, checkpoint, pooling)
-    kept, factors = _int8_layers(predictor, checkpoint, data, names, max_loss) if int8 else ([], {})
-    graph = build_graph(checkpoint, vectors, int8=factors, hidden_too=hidden_too)
+    kept, ranges = _int8_layers(predictor, checkpoint, data, names, max_loss) if int8 else ([], {})
+    graph = build_graph(checkpoint, vectors, int8=ranges, hidden_too=hidden_too)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
         save_graph(graph, new / MODEL_FILE)
@@ -157,27 +157,19 @@ def _int8_layers(
     data: str | None,
     names: ColumnNames | None,
     max_loss: float | None,
-) -> tuple[list[str], dict[str, Tensor | None]]:
-    """Return the layers that stay float32, and the others with factors of their inputs' columns.
-
-    Where neither filbert.json nor `max_loss` says which, the twelfth that int8 harms most stays:
-    the least cosine of 300 comments is 0.992 then, and otherwise 0.988, without factors 0.977
-    (docs/log.md).
-    """
+) -> tuple[list[str], dict[str, InputRange]]:
+    """Return the layers that stay float32, and what is known of the inputs of the others."""
     model = cast(Model, predictor.model)
-    kept, ranges = recorded(checkpoint, model)
+    kept, _ = recorded(checkpoint, model)
     if data is None:
         examples = predictor.text_examples(_PROBES)
     else:
         examples = _sample(predictor, data, names or ColumnNames())
-    ranges = ranges or input_ranges(model, examples)
     if data is not None and max_loss is not None and not kept:
         chosen = choose_float_layers(predictor, data, names, max_loss=max_loss, is_static=True)
         kept = chosen["float_layers"]
-    elif not kept:
-        worst = list(sensitivities(model, examples, ranges))
-        kept = worst[: len(worst) // 12]
-    return kept, {name: one.factors for name, one in ranges.items() if name not in kept}
+    ranges = input_ranges(model, examples)
+    return kept, {name: one for name, one in ranges.items() if name not in kept}
 
 
 def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -199,7 +191,7 @@ def int8_engine(model: str, loading: Mapping[str, Any]) -> tuple[str, dict[str, 
         if predictor.checkpoint.head in ("masked_lm", "pretraining"):
             raise ConfigError("it would fill no masks.")
         noted = (predictor.checkpoint.filbert or {}).get("int8")
-        content = f"{version('filbert')} {model_digest(predictor)} {noted} with factors"
+        content = f"{version('filbert')} {model_digest(predictor)} {noted} columns apart"
         folder = cache_folder() / "int8" / hashlib.sha256(content.encode()).hexdigest()[:16]
         if not is_export(folder):
             export_onnx(model, folder, int8=True, hidden_too=True)

@@ -28,6 +28,7 @@ from filbert.inference.int8 import dense_layers
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
+from filbert.model.int8 import InputRange
 from filbert.model.pooling import ACTIVATIONS, VectorModule, pool
 
 VOCAB = 97
@@ -266,10 +267,10 @@ def test_large_weights_lie_in_a_file_of_their_own(tmp_path):
 
 def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
     checkpoint = made("bert", "sequence")
-    factors = dict.fromkeys(dense_layers(checkpoint.build()))
-    del factors["encoder.layers.1.up"]
-    factors["encoder.layers.0.up"] = torch.linspace(0.25, 4, 32)
-    graph = build_graph(checkpoint, int8=factors)
+    ranges = dict.fromkeys(dense_layers(checkpoint.build()), InputRange(0, 0))
+    del ranges["encoder.layers.1.up"]
+    ranges["encoder.layers.0.up"] = InputRange(0, 0, torch.linspace(0.25, 4, 32), (3, 7))
+    graph = build_graph(checkpoint, int8=ranges)
     weights = int8_weights(graph)
     assert len(weights) == 4 * 4 - 1, "four products in each of four layers but for one"
     assert weights["encoder.layers.0.up.weight_quantized"].shape == (32, 48)
@@ -283,6 +284,16 @@ def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
     # Rows span about 6 standard deviations in 255 steps, weights 5 in 127: rounding adds about
     # 1.3 % a product, 5 % in 15 products. The largest of 18 errors is about three times that.
     assert 0 < float((found - exact).abs().max()) < 0.15 * float(exact.abs().max())
+
+
+def test_columns_apart_are_multiplied_in_float32(tmp_path):
+    checkpoint = made("bert", "sequence")
+    model, batch = checkpoint.build(), batch_of(checkpoint)
+    widths = {name: model.get_submodule(name).in_features for name in dense_layers(model)}
+    ranges = {name: InputRange(0, 0, apart=tuple(range(width))) for name, width in widths.items()}
+    save_graph(build_graph(checkpoint, int8=ranges), tmp_path / MODEL_FILE)
+    with torch.inference_mode():
+        assert_rounding_apart(SessionModel(tmp_path, checkpoint)(batch), model(batch))
 
 
 def integer_product(codes_TK: np.ndarray, weight_KN: np.ndarray) -> np.ndarray:
@@ -308,8 +319,8 @@ def test_int8_products_of_extreme_values_are_exact_on_every_cpu():
     checkpoint.tensors.update(
         {n: t.sign() for n, t in checkpoint.tensors.items() if n.startswith("encoder.layers.0")}
     )
-    factors = dict.fromkeys(dense_layers(checkpoint.build()))
-    for weight_KN in int8_weights(build_graph(checkpoint, int8=factors)).values():
+    ranges = dict.fromkeys(dense_layers(checkpoint.build()), InputRange(0, 0))
+    for weight_KN in int8_weights(build_graph(checkpoint, int8=ranges)).values():
         # Every output's largest and smallest sum.
         codes_TK = np.concatenate([weight_KN.T > 0, weight_KN.T < 0]).astype(np.uint8) * 255
         exact = codes_TK.astype(np.int64) @ weight_KN.astype(np.int64)

@@ -171,6 +171,7 @@ def test_smoothing_moves_large_columns_into_the_weights():
     layer, rows = layer_and_rows()
     rows[:, 3] *= 40
     ends = (rows.amin(0), rows.amax(0))
+    assert smoothed_range(layer, *ends, smooth=False).apart == (3,)
     with torch.inference_mode():
         errors = [
             (StaticLinear(layer, smoothed_range(layer, *ends, smooth=smooth))(rows) - layer(rows))

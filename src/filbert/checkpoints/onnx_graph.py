@@ -30,13 +30,14 @@ from filbert.model.config import (
     RotaryPositions,
 )
 from filbert.model.distances import alibi_slopes, bucket_of, row_of_distance
+from filbert.model.int8 import InputRange
 from filbert.model.pooling import VectorModule
 from filbert.model.positions import rotary_frequencies
 
-# The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
-OPSET = 20
+# The first with attention as one operator; onnxruntime has it since 1.23 (2025).
+OPSET = 23
 # The version of the file format of that release; older runtimes refuse later ones.
-_IR_VERSION = 9
+_IR_VERSION = 11
 # Added to the scores of masked positions. A softmax over infinities only would be NaN, which would
 # spread from padding to other positions.
 _UNSEEN = -1e9
@@ -53,7 +54,7 @@ class _Graph:
     Operators take names of values, or Python numbers and lists, which become initializers.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], int8: Mapping[str, Tensor | None]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], int8: Mapping[str, InputRange]) -> None:
         self.tensors, self.int8 = tensors, int8
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
@@ -74,7 +75,7 @@ class _Graph:
 
     def _constant(self, value: Any) -> Value:
         if isinstance(value, np.ndarray):
-            return self._initializer(f"constant {len(self.initializers)}", value)
+            return self._initializer(f"array {len(self.initializers)}", value)
         array = np.array(value)
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
         return self._initializer(f"constant {value}", array)
@@ -103,20 +104,31 @@ class _Graph:
                           name=product)  # fmt: skip
         if f"{name}.bias" in self.tensors:
             out = self.op("Add", out, self.weight(f"{name}.bias"))
+        apart = list(self.int8[name].apart) if name in self.int8 else []
+        if apart:
+            columns = self.tensors[f"{name}.weight"][:, apart].float().numpy()
+            exact = self.op("MatMul", self.op("Gather", rows, apart, axis=-1), columns.T)
+            out = self.op("Add", out, exact)
         return self.activate(out, activation)
 
     def _int8_product(self, rows: Value, layer: str, name: str) -> Value:
         """Return quantized rows @ weight.T: one scale per call for the rows, one per output."""
-        weight, factors = f"{layer}.weight", self.int8[layer]
+        weight, inputs = f"{layer}.weight", self.int8[layer]
+        apart = list(inputs.apart)
+        values_NK = self.tensors[weight].detach().cpu().float()
+        shares_K = torch.ones(values_NK.shape[1])
+        if inputs.factors is not None:
+            shares_K = inputs.factors.reciprocal()
         if f"{weight}_quantized" not in self.initializers:
-            values = self.tensors[weight].detach().cpu().float()
-            scaled = values if factors is None else values * factors
-            codes_KN, scale_N = pair_safe_codes(scaled.numpy())
+            scaled_NK = values_NK / shares_K
+            scaled_NK[:, apart] = 0
+            codes_KN, scale_N = pair_safe_codes(scaled_NK.numpy())
             self._initializer(f"{weight}_quantized", codes_KN)
             self._initializer(f"{weight}_scale", scale_N)
-        if factors is not None:
-            rows = self.op("Mul", rows, factors.reciprocal().numpy())
-        codes, scale, zero = self.ops("DynamicQuantizeLinear", rows, outputs=3)
+        shares_K[apart] = 0
+        is_scaled = bool((shares_K != 1).any())
+        scaled = self.op("Mul", rows, shares_K.numpy()) if is_scaled else rows
+        codes, scale, zero = self.ops("DynamicQuantizeLinear", scaled, outputs=3)
         sums = self.op("MatMulInteger", codes, f"{weight}_quantized", zero)
         scales = self.op("Mul", scale, f"{weight}_scale")
         return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)
@@ -140,12 +152,9 @@ class _Graph:
         if isinstance(norm, LayerNorm):
             bias = [self.weight(f"{name}.bias")] if f"{name}.bias" in self.tensors else []
             return self.op("LayerNormalization", value, weight, *bias, axis=-1, epsilon=norm.eps)
-        # The standard has RMSNormalization only from opset 23 on.
-        squares = self.op("ReduceMean", self.op("Mul", value, value), [-1], keepdims=1)
-        root = self.op("Sqrt", self.op("Add", squares, norm.eps))
         if norm.from_one:
             weight = self.op("Add", weight, 1.0)
-        return self.op("Mul", self.op("Div", value, root), weight)
+        return self.op("RMSNormalization", value, weight, axis=-1, epsilon=norm.eps)
 
 
 def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,17 +226,16 @@ class _Padded:
         return graph.dense(normed, f"{name}.project") if config.embeddings.width else normed
 
     def _seen(self, *, local: bool) -> Value:
-        """Return what is added to the scores: (B, 1, 1 or L, L)."""
-        op = self.graph.op
-        seen = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
-        if local or self.config.attention.causal:
-            if self.config.attention.causal:
-                near = op("LessOrEqual", self.ahead, 0)
-            else:
-                assert self.config.attention.window is not None
-                near = op("LessOrEqual", op("Abs", self.ahead), self.config.attention.window // 2)
-            seen = op("And", seen, near)
-        return op("Where", seen, 0.0, _UNSEEN)
+        """Return what is added to the scores: (B, 1, L, L)."""
+        op, attention = self.graph.op, self.config.attention
+        if attention.causal:
+            near = op("LessOrEqual", self.ahead, 0)
+        else:
+            window = attention.window if local else None
+            width = window // 2 if window else self.config.max_tokens_per_sequence
+            near = op("LessOrEqual", op("Abs", self.ahead), width)
+        real = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
+        return op("Where", op("And", real, near), 0.0, _UNSEEN)
 
     def _biased(self, seen: Value) -> Value:
         """Add the bias by distance, if the model has one: (B, A, L, L); see `Distances`."""
@@ -246,11 +254,10 @@ class _Padded:
         bias_LLA = op("Gather", bias_PA, op("Add", self.ahead, longest - 1))
         return op("Add", op("Transpose", bias_LLA, perm=[2, 0, 1]), seen)
 
-    def _by_position(self, query: Value, key: Value, name: str, at: str) -> Value | None:
+    def _by_position(self, query: Value, key: Value, name: str, at: str) -> Value:
         """Return the scores of queries and keys with vectors of distances, (B, A, L, L)."""
         positions, graph, op = self.config.positions, self.graph, self.graph.op
-        if not isinstance(positions, Disentangled):
-            return None
+        assert isinstance(positions, Disentangled)
         longest = self.config.max_tokens_per_sequence
         behind_P = -torch.arange(1 - longest, longest)
         rows_P = row_of_distance(behind_P, positions.count, positions.max_distance).numpy()
@@ -258,15 +265,16 @@ class _Padded:
         table = graph.weight("encoder.distances.table.weight")
         table = graph.norm(table, "encoder.distances.norm", self.config.norm)
         fused = graph.dense(table, f"{name}.qkv", at=f"{at}.distances")
-        shape = [0, -1, self.config.head_size]
         ours, theirs, _ = graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
         by_side = []
         for rows, vectors, index in (
             (query, theirs, rows_LL),
             (key, ours, op("Transpose", rows_LL, perm=[1, 0])),
         ):
+            rows_BALD = op("Transpose", self._by_head(rows), perm=[0, 2, 1, 3])
+            shape = [0, -1, self.config.head_size]
             vectors_ADR = op("Transpose", op("Reshape", vectors, shape), perm=[1, 2, 0])
-            every = op("MatMul", rows, vectors_ADR)
+            every = op("MatMul", rows_BALD, vectors_ADR)
             lengths = op("Slice", op("Shape", every), [0], [3])
             wide = op(
                 "Expand", index, op("Concat", lengths, op("Unsqueeze", self.length, [0]), axis=0)
@@ -275,14 +283,14 @@ class _Padded:
         return op("Add", by_side[0], op("Transpose", by_side[1], perm=[0, 1, 3, 2]))
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
-        """Return cosine and sine of the angles, (L, D / 2) each; see `model.positions`."""
+        """Return cosine and sine of the angles, (L, 1, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
         if not isinstance(config.positions, RotaryPositions):
             return None
         base = (config.positions.local_base if local else None) or config.positions.base
         scaling = config.positions.scaling
         frequencies = rotary_frequencies(config.head_size, base, scaling).numpy()
-        places = op("Cast", op("Unsqueeze", self.places, [1]), to=TensorProto.FLOAT)
+        places = op("Cast", op("Unsqueeze", self.places, [1, 2]), to=TensorProto.FLOAT)
         angles = op("Mul", places, frequencies)
         return op("Cos", angles), op("Sin", angles)
 
@@ -309,49 +317,39 @@ class _Padded:
     def _attention(
         self, hidden: Value, name: str, at: str, seen: Value, turns: tuple[Value, Value] | None
     ) -> Value:
-        graph, op, scale = self.graph, self.graph.op, self.config.score_scale
+        graph, op, attention = self.graph, self.graph.op, self.config.attention
         fused = graph.dense(hidden, f"{name}.qkv", at=f"{at}.qkv")
-        query, key, value = self._heads(fused, name)
-        if turns is not None:
-            query, key = self._turned(query, turns), self._turned(key, turns)
-        scores = op("MatMul", query, op("Transpose", key, perm=[0, 1, 3, 2]))
-        by_position = self._by_position(query, key, name, at)
-        if by_position is not None:
-            scores = op("Add", scores, by_position)
-        scale = 1 / math.sqrt(self.config.head_size) if scale is None else scale
-        scores = op("Add", op("Mul", scores, scale), seen)
-        mixed = op("MatMul", op("Softmax", scores, axis=-1), value)
-        mixed = op("Reshape", op("Transpose", mixed, perm=[0, 2, 1, 3]), [0, 0, -1])
+        shared = attention.key_value_heads or attention.heads
+        widths = np.array([attention.heads, shared, shared], np.int64) * self.config.head_size
+        query, key, value = graph.ops("Split", fused, widths, axis=-1, outputs=3)
+        if attention.normed or turns is not None:
+            query = self._placed(query, f"{name}.heads.query_norm", turns)
+            key = self._placed(key, f"{name}.heads.key_norm", turns)
+        scale = self.config.score_scale or 1 / math.sqrt(self.config.head_size)
+        if isinstance(self.config.positions, Disentangled):
+            by_position = self._by_position(query, key, name, at)
+            seen = op("Add", op("Mul", by_position, scale), seen)
+        counts = {"q_num_heads": attention.heads, "kv_num_heads": shared}
+        mixed = op("Attention", query, key, value, seen, scale=scale, **counts)
         return graph.dense(mixed, f"{name}.attention_out", at=f"{at}.attention_out")
 
-    def _heads(self, fused: Value, name: str) -> list[Value]:
-        """Return queries, keys and values, (B, A, L, D) each; see `model.encoder.Heads`."""
-        attention, size = self.config.attention, self.config.head_size
-        shared = attention.key_value_heads
-        if shared is None:
-            parts = self.graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
-        else:
-            widths = np.array([attention.heads, shared, shared], np.int64) * size
-            parts = self.graph.ops("Split", fused, widths, axis=-1, outputs=3)
-        heads = [self.graph.op("Reshape", part, [0, 0, -1, size]) for part in parts]
-        if attention.normed:
-            for index, which in enumerate(("query_norm", "key_norm")):
-                place = f"{name}.heads.{which}"
-                heads[index] = self.graph.norm(heads[index], place, self.config.norm)
-        if shared is not None:
-            order = [head * shared // attention.heads for head in range(attention.heads)]
-            heads[1:] = [self.graph.op("Gather", part, order, axis=2) for part in heads[1:]]
-        return [self.graph.op("Transpose", part, perm=[0, 2, 1, 3]) for part in heads]
+    def _by_head(self, rows: Value) -> Value:
+        """Return (B, L, A, D) for (B, L, A * D)."""
+        return self.graph.op("Reshape", rows, [0, 0, -1, self.config.head_size])
 
-    def _turned(self, heads_BALD: Value, turns: tuple[Value, Value]) -> Value:
-        op, (cos, sin) = self.graph.op, turns
-        first, second = self.graph.ops("Split", heads_BALD, axis=-1, num_outputs=2, outputs=2)
-        return op(
-            "Concat",
-            op("Sub", op("Mul", first, cos), op("Mul", second, sin)),
-            op("Add", op("Mul", second, cos), op("Mul", first, sin)),
-            axis=-1,
-        )
+    def _placed(self, rows: Value, norm: str, turns: tuple[Value, Value] | None) -> Value:
+        """Return queries or keys normalized and turned, where the model does so."""
+        op, heads = self.graph.op, self.graph.norm(self._by_head(rows), norm, self.config.norm)
+        if turns is not None:
+            cos, sin = turns
+            first, second = self.graph.ops("Split", heads, axis=-1, num_outputs=2, outputs=2)
+            heads = op(
+                "Concat",
+                op("Sub", op("Mul", first, cos), op("Mul", second, sin)),
+                op("Add", op("Mul", second, cos), op("Mul", first, sin)),
+                axis=-1,
+            )
+        return op("Reshape", heads, [0, 0, -1])
 
     def _feed_forward(self, hidden: Value, name: str, at: str) -> Value:
         config, graph, op = self.config, self.graph, self.graph.op
@@ -477,15 +475,15 @@ def build_graph(
     checkpoint: Checkpoint,
     vectors: SentenceVectors | None = None,
     *,
-    int8: Mapping[str, Tensor | None] | None = None,
+    int8: Mapping[str, InputRange] | None = None,
     hidden_too: bool = False,
 ) -> onnx.ModelProto:
     """Return the graph of the whole model.
 
     Args:
         vectors: How a bare encoder computes `sentence_embedding`; None for no such output.
-        int8: Dense layers whose products are quantized, with factors of their inputs' columns, by
-            which inputs are divided and weights multiplied (None for 1); all others are float32.
+        int8: Dense layers whose products are quantized, with the factors of their inputs' columns
+            and those that stay float32; all other layers are float32.
         hidden_too: Output the hidden states of a model with a head, too.
 
     Raises:

@@ -143,11 +143,13 @@ class InputRange(NamedTuple):
     Attributes:
         low, high: Of the inputs divided by `factors`; 0 is between them.
         factors: Of the columns, float32 (K,); None for 1.
+        apart: Columns far above all others; an export multiplies them in float32.
     """
 
     low: float
     high: float
     factors: Tensor | None = None
+    apart: tuple[int, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -168,18 +170,22 @@ def smoothed_range(layer: nn.Linear, low_K: Tensor, high_K: Tensor, *, smooth: b
     """Return the range of a layer's inputs from the least and largest value of each column.
 
     Args:
-        smooth: Divide columns of large values by a factor, and multiply their weights by it.
+        smooth: Divide columns of large values by a factor, and multiply their weights by it. If
+            not, columns more than twice as large as nearly all others are `apart`.
 
-    Source: Xiao et al. 2023 (SmoothQuant), equation 4.
+    Source: Xiao et al. 2023 (SmoothQuant), equation 4; Dettmers et al. 2022 (LLM.int8()).
     """
-    factors = None
+    largest_K = torch.maximum(low_K.abs(), high_K.abs())
+    factors, apart = None, []
     if smooth:
-        largest = torch.maximum(low_K.abs(), high_K.abs()).clamp_min(1e-5)
         weights = layer.weight.detach().float().abs().amax(0).clamp_min(1e-5)
-        factors = largest**_SMOOTHING / weights ** (1 - _SMOOTHING)
+        factors = largest_K.clamp_min(1e-5) ** _SMOOTHING / weights ** (1 - _SMOOTHING)
         factors = factors / factors.median()
         low_K, high_K = low_K / factors, high_K / factors
-    return InputRange(min(float(low_K.min()), 0.0), max(float(high_K.max()), 0.0), factors)
+    else:
+        apart = (largest_K > 2 * largest_K.quantile(0.99)).nonzero().flatten().tolist()
+    low, high = min(float(low_K.min()), 0.0), max(float(high_K.max()), 0.0)
+    return InputRange(low, high, factors, tuple(apart))
 
 
 class StaticLinear(InferenceLinear):
