@@ -7,7 +7,7 @@ norm adds one class to that axis and its settings to `SETTINGS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from reprlib import repr as short
 from typing import Any
 
@@ -422,17 +422,8 @@ class EncoderConfig:
         vocab_size: Rows of the word table.
         hidden_size: Width H of every hidden state.
         num_hidden_layers: Layers executed.
-        attention: Heads, windows, direction.
-        feed_forward: Width, activation, gate.
-        positions: How positions are encoded.
-        norm: Normalisation and its place.
-        embeddings: Token types and table width.
         layer_groups: Distinct sets of layer parameters; None for one per layer, 1 for all shared
             (ALBERT). Layer i uses group i * groups // layers.
-        pooling: The vector of a sequence.
-        head_transform: Which heads begin with a transform.
-        word_scores: How a masked-LM head scores the vocabulary.
-        dropout: Rates in training.
         initializer_range: Standard deviation of the truncated normal distribution of new weights.
     """
 
@@ -613,28 +604,17 @@ class EncoderConfig:
                 )
 
 
-def _positions(
-    kind: str | None = None,
-    absolute: bool | None = None,
-    base: float | None = None,
-    local_base: float | None = None,
-    offset: int = 0,
-    scaling: float | None = 1.0,
-    **rest: Any,
-) -> Positions:
+def _positions(kind: str | None = None, **given: Any) -> Positions:
     """Choose the position scheme: by `kind`, or rotary if there is a base, else a table."""
-    if kind in _BY_DISTANCE:
-        scheme = _BY_DISTANCE[kind]
-        given = {"absolute": absolute, "offset": offset, **rest}
-        fields = {part.name for part in scheme.__dataclass_fields__.values() if part.init}
-        return scheme(**{k: v for k, v in given.items() if k in fields and v is not None})  # type: ignore[no-any-return]
-    rest = {"rows": rest["rows"]} if "rows" in rest else {}
-    if base is None:
-        return PositionTable(offset=offset, **rest)
-    if offset:
-        raise ConfigError(f"position_offset is {offset}; rotary positions begin at 0.")
-    scaling = 1.0 if scaling is None else scaling
-    return RotaryPositions(base=base, local_base=local_base, scaling=scaling, **rest)
+    scheme: type[Any] = PositionTable if given.get("base") is None else RotaryPositions
+    scheme = _BY_DISTANCE.get(kind or "", scheme)
+    if scheme is RotaryPositions and given.get("offset"):
+        raise ConfigError(f"position_offset is {given['offset']}; rotary positions begin at 0.")
+    # Settings of other schemes, and those that are None, have defaults; the longest sequence not.
+    names = {part.name for part in fields(scheme) if part.init}
+    return scheme(  # type: ignore[no-any-return]
+        **{k: v for k, v in given.items() if k in names and (v is not None or k == "rows")}
+    )
 
 
 def _norm(
