@@ -53,27 +53,21 @@ def number_format(model: Model | SessionModel, precision: Precision, checkpoint:
     return "bf16" if precision.name == "float32" and is_bf16 else precision.name
 
 
-def pack_layers(model: Model | SessionModel) -> int:
-    """Put `PackedLinear` in the place of an encoder's dense layers, and say how many.
+def pack_layers(model: Model) -> None:
+    """Put `PackedLinear` in the place of an encoder's dense layers.
 
-    One layer after the other, so that the old weights can go at once. Graphs, and models on a GPU,
-    in int8 or smaller than the fast products stay as they are: 0.
+    One layer after the other, so that the old weights can go at once. Models on a GPU, in int8 or
+    smaller than the fast products stay as they are.
     """
-    if not isinstance(model, Model) or model.device.type != "cpu":
-        return 0
-    count = 0
-    with torch.no_grad():
-        for layer in model.encoder.layers:
-            for name in DENSE:
-                dense = getattr(layer, name)
-                if (
-                    isinstance(dense, nn.Linear)
-                    and fuses(dense)
-                    and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
-                ):
-                    setattr(layer, name, PackedLinear(dense))
-                    count += 1
-    return count
+    for layer in model.encoder.layers:
+        for name in DENSE:
+            dense = getattr(layer, name)
+            if (
+                isinstance(dense, nn.Linear)
+                and fuses(dense)
+                and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
+            ):
+                setattr(layer, name, PackedLinear(dense))
 
 
 class MetricChange(NamedTuple):

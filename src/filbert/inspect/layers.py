@@ -39,10 +39,6 @@ def probe_layers(
     Returns:
         Plain values for JSON: the number of `rows` of train and dev, the metrics on dev of all
         `layers`, and the layer that is `best` by the `metric` of the task.
-
-    Raises:
-        ConfigError: Another task, several labels a row, or an exported graph.
-        InputError: A row is wrong.
     """
     columns = names or ColumnNames()
     kind = task_class(task).from_options(TaskOptions(), columns)

@@ -383,27 +383,22 @@ _LIMITS = {
     "hidden_size": (1, 65_536),
     "num_hidden_layers": (1, 512),
     "num_attention_heads": (1, 1_024),
-    "num_key_value_heads": (1, 1_024),
-    "head_size": (1, 4_096),
     "intermediate_size": (1, 524_288),
     "max_position_embeddings": (1, 1_048_576),
     "type_vocab_size": (0, 1_024),
     "position_offset": (0, 1_024),
-    "embedding_size": (1, 65_536),
     "global_every": (1, 512),
     "global_first": (0, 512),
+}
+# Of settings that may be None.
+_OPTIONAL_LIMITS = {
+    "num_key_value_heads": (1, 1_024),
+    "head_size": (1, 4_096),
+    "embedding_size": (1, 65_536),
     "local_window": (0, 1_048_576),
     "distance_buckets": (4, 65_536),
     "max_distance": (2, 1_048_576),
 }
-_OPTIONAL = (
-    "local_window",
-    "embedding_size",
-    "num_key_value_heads",
-    "head_size",
-    "distance_buckets",
-    "max_distance",
-)
 _CHOICES = {
     "hidden_act": ACTIVATIONS,
     "norm_place": NORM_PLACES,
@@ -656,11 +651,11 @@ def _by_part(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
 
 def _check_ranges(values: Mapping[str, Any]) -> None:
     """Check single values, by their flat names."""
-    for name, (least, most) in _LIMITS.items():
+    for name, (least, most) in (_LIMITS | _OPTIONAL_LIMITS).items():
         value = values[name]
         if name == "num_hidden_layers" and not values["embedding_norm"]:
             least = 0  # a table of word vectors
-        if value is None and name in _OPTIONAL:
+        if value is None and name in _OPTIONAL_LIMITS:
             continue
         if not isinstance(value, int) or not least <= value <= most:
             raise ConfigError(f"{name} is {value!r}; it must be from {least} to {most}.")
