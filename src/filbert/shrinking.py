@@ -60,7 +60,6 @@ def shrink(
         raise ConfigError("Nothing to remove: give --keep-layers or --vocabulary-from.")
     predictor = Predictor.load(name)
     checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
-    assert checkpoint is not None
     pretrained = pretraining_of(checkpoint)
     stored = (checkpoint.filbert or {}) | ({"pretrained": pretrained} if pretrained else {})
     steps = [_step(checkpoint, "as it was")]

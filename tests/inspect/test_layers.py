@@ -29,10 +29,10 @@ def test_a_word_that_decides_the_label_is_found_in_the_embeddings(predictor, tmp
     (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
     path = str(tmp_path / "train.csv")
     scores = probe_layers(predictor, "classification", train=path, dev=path)
-    assert scores.metric == "roc_auc" and len(scores.metrics) == 3
-    assert scores.metrics[0]["accuracy"] == 1.0
-    assert (scores.num_train, scores.num_dev) == (24, 24)
-    assert scores.to_dict()["layers"][scores.best]["roc_auc"] == 1.0
+    assert scores["metric"] == "roc_auc" and len(scores["layers"]) == 3
+    assert scores["layers"][0]["accuracy"] == 1.0
+    assert scores["rows"] == {"train": 24, "dev": 24}
+    assert scores["layers"][scores["best"]]["roc_auc"] == 1.0
 
 
 def test_tags_are_probed_at_the_first_token_of_each_word(predictor, tmp_path):
@@ -41,7 +41,7 @@ def test_tags_are_probed_at_the_first_token_of_each_word(predictor, tmp_path):
     path = tmp_path / "train.conll"
     path.write_text("\n".join(sentences * 6))
     scores = probe_layers(predictor, "tagging", train=str(path), dev=str(path))
-    assert scores.metric == "f1" and scores.metrics[0]["f1"] == 1.0
+    assert scores["metric"] == "f1" and scores["layers"][0]["f1"] == 1.0
 
 
 @pytest.mark.parametrize("task", ["regression", "span_qa"])

@@ -216,9 +216,7 @@ def answers_here(
 def pending_chunks(work: Work, rows: Iterable[Row], done: Sequence[Entry] = ()) -> Iterator[Chunk]:
     """Yield the chunks that are not done, after the others were compared with the journal.
 
-    Raises:
-        ConfigError: The first rows are not those that were answered.
-        InputError: A row is wrong.
+    If the first rows are not those that were answered, it is a ConfigError.
     """
     first, number = 0, -1
     for number, some in enumerate(chunks(rows, work.size_of, work.limit)):
@@ -284,7 +282,7 @@ def plan_of(work: Work) -> dict[str, Any]:
 def model_digest(predictor: Predictor) -> str:
     """Return the sha256 of the weights, the tokenizer, the task and the settings of vectors."""
     checkpoint, vectors = predictor.checkpoint, predictor.sentence_vectors
-    tensors = {} if checkpoint is None else dict(checkpoint.tensors)
+    tensors = dict(checkpoint.tensors)
     for number, module in enumerate((*vectors.before, *vectors.modules)):
         tensors |= {f"module {number} {name}": part for name, part in module.tensors.items()}
     digest = hashlib.sha256()
@@ -294,9 +292,9 @@ def model_digest(predictor: Predictor) -> str:
         digest.update(flat.view(torch.uint8).numpy().data)
     task = None if predictor.task is None else task_to_dict(predictor.task)
     # An exported model has no tensors, but filbert.json has the sha256 of its graph.
-    stored = None if checkpoint is None or tensors else checkpoint.filbert
+    stored = None if tensors else checkpoint.filbert
     facts: list[Any] = [predictor.model.config, task, vectors.facts(), stored]
-    if predictor.precision.name == "int8" and checkpoint is not None:
+    if predictor.precision.name == "int8":
         facts.append((checkpoint.filbert or {}).get("int8"))
     digest.update(f"{predictor.tokenizer.fingerprint} {facts!r}".encode())
     return digest.hexdigest()
@@ -327,9 +325,7 @@ class Stream:
 class Unfinished:
     """An output file that is not finished: a folder with its answers and their journal.
 
-    Attributes:
-        folder: NAME.unfinished.
-        entries: Finished chunks, in order.
+    `entries` are the finished chunks, in order.
     """
 
     def __init__(self, folder: Path, work: Work, *, is_resumable: bool) -> None:
@@ -402,7 +398,6 @@ def unfinished(
 
     Args:
         is_resumable: The rows can be read again.
-        resume: Continue an earlier run.
 
     Raises:
         ConfigError: There is unfinished work and neither option, of another model, or none to

@@ -56,14 +56,12 @@ def fill_masks(
     """
     check_fill(loaded, top)
     refuse_one_text(texts)
-    tokenizer, max_length = loaded.tokenizer, loaded.max_length
-    checked = (check_masked(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
+    checked = (check_masked(text, loaded.tokenizer, f"Item {i}") for i, text in enumerate(texts))
 
     def filled() -> Iterator[dict[str, Any]]:
         for chunk in chunks(checked, characters_in):
-            masked, examples = mask_examples(chunk, tokenizer, max_length)
-            best = best_entries(loaded, examples, top)
-            yield from candidates_of(masked, examples, best, tokenizer, max_length)
+            masked, examples = mask_examples(loaded, chunk)
+            yield from candidates_of(loaded, masked, examples, best_entries(loaded, examples, top))
 
     return filled()
 
@@ -120,10 +118,9 @@ class Masked(NamedTuple):
     num_tokens: int
 
 
-def mask_examples(
-    texts: Sequence[str], tokenizer: Tokenizer, max_length: int
-) -> tuple[list[Masked], list[Example]]:
+def mask_examples(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Masked], list[Example]]:
     """Return texts that passed `check_masked`, and their sequences; see `sequences_around`."""
+    tokenizer = loaded.tokenizer
     spans = [mask_spans(text, tokenizer) for text in texts]
     pairs = [translated(*both, tokenizer) for both in zip(texts, spans, strict=True)]
     encodings = tokenizer.encode([text for text, _ in pairs], with_offsets=True)
@@ -142,7 +139,7 @@ def mask_examples(
             )
         masked.append(Masked(texts[row], spans[row], encoding.num_tokens))
         typed = _of_streams(encoding, tokenizer)
-        examples += sequences_around(row, typed, masks[at].tolist(), max_length)
+        examples += sequences_around(row, typed, masks[at].tolist(), loaded.max_length)
     return masked, examples
 
 
@@ -164,9 +161,8 @@ def sequences_around(
     words on both sides.
 
     Args:
-        encoding: The whole text, with offsets.
+        encoding: The whole text.
         places: Rows of its masks, rising.
-        max_length: Longest sequence, special tokens included.
 
     Returns:
         Examples whose `target` holds the masks' places in the sequence, int64, and whose `source`
@@ -200,12 +196,8 @@ def read_masks(
 ) -> list[tuple[Tensor, ...]]:
     """Compute something from the vocabulary scores at every mask; no other row is projected.
 
-    Args:
-        loaded: With a masked-LM or a pre-training head. Its pooler does not run.
-        examples: Whose `target` holds the masks' places in the sequence, int64.
-
-    Returns:
-        For each example its rows of the tensors from `from_scores`.
+    The examples are those of `sequences_around`; each gets its rows of the tensors from
+    `from_scores`.
     """
     model = loaded.model
     assert isinstance(model, Model)
@@ -250,14 +242,13 @@ def best_entries(
 
 
 def candidates_of(
+    loaded: LoadedModel,
     masked: Sequence[Masked],
     examples: Sequence[Example],
     best: Sequence[tuple[Tensor, ...]],
-    tokenizer: Tokenizer,
-    max_length: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield the answers of `fill_masks` from texts, their sequences and `best_entries`."""
-    pieces: dict[int, Piece] = {}
+    tokenizer, pieces = loaded.tokenizer, dict[int, Piece]()
     answers: list[list[list[dict[str, Any]]]] = [[[] for _ in own.spans] for own in masked]
     for example, (scores, ids) in zip(examples, best, strict=True):
         own = masked[example.row]
@@ -278,6 +269,6 @@ def candidates_of(
     for own, candidates in zip(masked, answers, strict=True):
         yield {
             "candidates": candidates,
-            "truncated": own.num_tokens > max_length,
+            "truncated": own.num_tokens > loaded.max_length,
             "num_tokens": own.num_tokens,
         }

@@ -36,14 +36,10 @@ Ranges = Mapping[str, InputRange]
 
 
 def recorded(checkpoint: Checkpoint, model: Model) -> tuple[list[str], Ranges | None]:
-    """Return what `filbert convert` has noted on int8 in filbert.json.
+    """Return what `filbert convert` has noted on int8 in filbert.json, or raise a FormatError.
 
-    Returns:
-        The dense layers that stay float32; and the ranges of the inputs of the others, if they were
-        measured.
-
-    Raises:
-        FormatError: filbert.json notes something else.
+    It is the dense layers that stay float32, and the ranges of the inputs of the others, if they
+    were measured.
     """
     noted = (checkpoint.filbert or {}).get("int8")
     if noted is None:
@@ -80,14 +76,7 @@ def ranges_record(ranges: Ranges) -> dict[str, dict[str, Any]]:
 
 
 def input_ranges(model: Model, examples: Sequence[Example]) -> dict[str, InputRange]:
-    """Measure the range of the inputs of each dense layer.
-
-    Args:
-        examples: What the model will read; some tens are enough.
-
-    Raises:
-        ConfigError: As `quantized`; no examples.
-    """
+    """Measure the range of the inputs of each dense layer on some tens of examples or more."""
     _check(model)
     ends: dict[str, list[Tensor]] = {name: [] for name in dense_layers(model)}
 
@@ -143,14 +132,10 @@ def sensitive_layers(
         examples: What the model will read; some tens are enough.
         ranked: The names of all layers, those that cost most alone first; see `sensitivities`.
         target: Mean cosine to reach between mean-pooled vectors, in (0, 1).
-        ranges: As for `quantized`.
 
     Returns:
         The first of the names; [] where int8 everywhere reaches the target, and all of them where
         only that does.
-
-    Raises:
-        ConfigError: As `quantized`; no examples.
     """
     exact = _vectors(model, examples)
 
@@ -172,11 +157,7 @@ def sensitivities(
 ) -> dict[str, float]:
     """Measure the mean cosine of vectors with and without each dense layer alone in int8.
 
-    Returns:
-        Cosines by name of the layer, the worst first.
-
-    Raises:
-        ConfigError: As `quantized`; no examples.
+    The names of the layers are in order, the worst first.
     """
     _check(model)
     exact, cosines = _vectors(model, examples), {}

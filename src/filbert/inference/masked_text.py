@@ -54,22 +54,14 @@ def text_metrics(
     """Measure a model on a text file, with 15 % of the tokens masked as in BERT, always the same.
 
     Args:
-        predictor: With a masked-LM head, or one for pairs too.
-        path: Text with a blank line between documents, JSON Lines, CSV, TSV or Parquet.
-        text_column: Of rows, the one with the text.
+        predictor: With a masked-LM head, or one for pairs too; otherwise it is a ConfigError.
+        path: Text with a blank line between documents, or rows with a `text_column`.
         max_length: Tokens per row, special tokens included; those of the model's pre-training when
             not given.
-
-    Returns:
-        As `measure`.
-
-    Raises:
-        ConfigError: The model has no masked-LM head.
-        InputError: The file cannot be read, or nothing in it can be masked.
     """
     model, checkpoint, tokenizer = predictor.model, predictor.checkpoint, predictor.tokenizer
     masked_lm_part(model)
-    assert isinstance(model, Model) and checkpoint is not None
+    assert isinstance(model, Model)
     if max_length is None:
         # Positions after those that were trained have vectors that say nothing.
         trained = pretraining_of(checkpoint).get("max_length")

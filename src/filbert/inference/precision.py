@@ -25,15 +25,10 @@ _NOT_SHARES = ("loss", "mse", "perplexity")
 def built(
     checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
 ) -> Model:
-    """Return the encoder and head of a checkpoint.
+    """Return the encoder and head of a checkpoint; int8 follows what filbert.json notes on it.
 
-    Args:
-        precision: settled; "int8" follows what filbert.json notes on it.
-        packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
-
-    Raises:
-        ConfigError: int8 on a GPU.
-        FormatError: filbert.json notes layers that the model does not have.
+    If `packed`, weights are laid out for inference, and no gradient goes through them; see
+    `pack_layers`. Int8 on a GPU is a ConfigError.
     """
     is_int8 = precision.name == "int8"
     # An int8 model shares nothing with the one that it is made from.
@@ -46,41 +41,33 @@ def built(
     return model
 
 
-def number_format(
-    model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint | None
-) -> str:
+def number_format(model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint) -> str:
     """Return the number format of a loaded model's products: float32, bf16 or int8.
 
     bf16 weights need no casts. `checkpoint` notes what a graph, which has no weights, was made in.
     """
     if isinstance(model, SessionModel):
-        noted = (checkpoint.filbert or {}).get("onnx") if checkpoint is not None else None
-        return str((noted or {}).get("precision", "float32"))
+        noted = (checkpoint.filbert or {}).get("onnx") or {}
+        return str(noted.get("precision", "float32"))
     is_bf16 = next(model.parameters()).dtype == torch.bfloat16
     return "bf16" if precision.name == "float32" and is_bf16 else precision.name
 
 
-def pack_layers(model: Model | SessionModel) -> int:
-    """Put `PackedLinear` in the place of an encoder's dense layers, and say how many.
+def pack_layers(model: Model) -> None:
+    """Put `PackedLinear` in the place of an encoder's dense layers.
 
-    One layer after the other, so that the old weights can go at once. Graphs, and models on a GPU,
-    in int8 or smaller than the fast products stay as they are: 0.
+    One layer after the other, so that the old weights can go at once. Models on a GPU, in int8 or
+    smaller than the fast products stay as they are.
     """
-    if not isinstance(model, Model) or model.device.type != "cpu":
-        return 0
-    count = 0
-    with torch.no_grad():
-        for layer in model.encoder.layers:
-            for name in DENSE:
-                dense = getattr(layer, name)
-                if (
-                    isinstance(dense, nn.Linear)
-                    and fuses(dense)
-                    and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
-                ):
-                    setattr(layer, name, PackedLinear(dense))
-                    count += 1
-    return count
+    for layer in model.encoder.layers:
+        for name in DENSE:
+            dense = getattr(layer, name)
+            if (
+                isinstance(dense, nn.Linear)
+                and fuses(dense)
+                and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
+            ):
+                setattr(layer, name, PackedLinear(dense))
 
 
 class MetricChange(NamedTuple):
@@ -154,9 +141,7 @@ def precision_loss(
 ) -> PrecisionLoss:
     """Compare metrics of the same model on the same rows.
 
-    Args:
-        names: The metrics that count, a task's `metric_names`.
-        whole: The most that they can be, `TaskSpec.metric_scale`.
+    Those that count are a task's `metric_names`, and `whole` is its `metric_scale`.
     """
     both = [name for name in names if None not in (exact.get(name), other.get(name))]
     changes = tuple(MetricChange(name, exact[name], other[name], whole) for name in both)

@@ -86,6 +86,7 @@ class Predictor:
         max_length: tokens of the longest sequence; longer texts are cut, counted and marked.
         max_tokens: tokens per packed batch.
         number_format: what products are in: "float32", "bf16" or "int8".
+        checkpoint: without tensors where there is none, as of an exported model.
         routes: of a folder with a Router, the models of its other routes, by the prompts for them.
     """
 
@@ -102,7 +103,7 @@ class Predictor:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.model: Model | SessionModel = model.eval()
-        self.checkpoint = checkpoint
+        self.checkpoint = checkpoint or Checkpoint(model.config, "encoder", tensors={})
         self.tokenizer = tokenizer
         self.task = task
         self.device = model.device
@@ -111,7 +112,7 @@ class Predictor:
         positions = model.config.max_tokens_per_sequence
         self.max_length = max_length or min(tokenizer.max_length or positions, positions)
         self.precision = precision or Precision("float32", "default")
-        self.number_format = number_format(model, self.precision, checkpoint)
+        self.number_format = number_format(model, self.precision, self.checkpoint)
         usual = default_max_tokens(self.device, model.config, self.number_format)
         if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
             raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
@@ -220,10 +221,9 @@ class Predictor:
 
     def __repr__(self) -> str:
         config = self.model.config
-        family = self.checkpoint.family if self.checkpoint else "encoder"
         labels = f" ({_few(self.labels)})" if self.labels else ""
         what = "encoder" if self.task is None else f"{self.task.spec.name}{labels}"
-        sizes = f"{family} {config.num_hidden_layers} x {config.hidden_size}"
+        sizes = f"{self.checkpoint.family} {config.num_hidden_layers} x {config.hidden_size}"
         return f"<filbert model: {what}, {sizes}, on {self.device}>"
 
     @property
@@ -544,13 +544,12 @@ def _together(members: Sequence[Predictor]) -> Predictor:
         [one.model for one in members], [one.known_task() for one in members]
     )
     # What is computed is resumed only with the weights of all members.
-    if all(one.checkpoint is not None for one in members):
-        tensors = {
-            f"{number}{name}": tensor
-            for number, one in enumerate(members)
-            for name, tensor in one.checkpoint.tensors.items()  # type: ignore[union-attr]
-        }
-        first.checkpoint = replace(first.checkpoint, tensors=tensors)  # type: ignore[type-var]
+    tensors = {
+        f"{number}{name}": tensor
+        for number, one in enumerate(members)
+        for name, tensor in one.checkpoint.tensors.items()
+    }
+    first.checkpoint = replace(first.checkpoint, tensors=tensors)
     return first
 
 
@@ -569,7 +568,6 @@ def model_facts(name: str) -> dict[str, Any]:
     exported = is_export(place)
     predictor = Predictor.load(name, device="cpu", backend="onnxruntime" if exported else "torch")
     checkpoint, tokenizer, task = predictor.checkpoint, predictor.tokenizer, predictor.task
-    assert checkpoint is not None
     stored = checkpoint.filbert or {}
     int8, stored_task = stored.get("int8"), stored.get("task") or {}
     # The weights of an exported model are in its graph.

@@ -29,8 +29,7 @@ def task_of(
 ) -> Task | None:
     """Return the task that filbert.json describes, else the one that a Hugging Face config implies.
 
-    Args:
-        null_threshold: Questions with a null score above it get no answer.
+    Questions with a null score above `null_threshold` get no answer.
 
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
@@ -113,34 +112,26 @@ def as_model_reads(model: str, task: Task, *, keeps_cleaning: bool) -> tuple[Tok
 
 
 def columns_of_training(
-    checkpoint: Checkpoint | None, path: str | Path, names: ColumnNames
+    checkpoint: Checkpoint, path: str | Path, names: ColumnNames
 ) -> ColumnNames:
     """Return names of columns; where the user gave none, those of training if the file has them."""
-    return names.or_recorded(_options_of_training(checkpoint), path)
+    return names.or_recorded((checkpoint.filbert or {}).get("options"), path)
 
 
-def as_standard_columns(checkpoint: Checkpoint | None, row: Any) -> Any:
+def as_standard_columns(checkpoint: Checkpoint, row: Any) -> Any:
     """Return a row with the standard names for the text columns of training that it has.
 
     What is no mapping is returned as it is.
     """
     if not isinstance(row, dict):
         return row
-    names = ColumnNames.recorded(_options_of_training(checkpoint))
+    names = ColumnNames.recorded((checkpoint.filbert or {}).get("options"))
     own = {name: names.given(name) for name in INPUT_COLUMNS}
     return row | {name: row[column] for name, column in own.items() if column in row}
 
 
-def _options_of_training(checkpoint: Checkpoint | None) -> Any:
-    return (checkpoint and checkpoint.filbert or {}).get("options")
-
-
 def stored_max_length(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:
-    """Return the tokens that texts are truncated to by filbert.json, else by `vectors`, if any.
-
-    Raises:
-        FormatError: The model does not have so many positions as filbert.json says.
-    """
+    """Return the tokens that texts are truncated to by filbert.json, else by `vectors`, if any."""
     limit = (checkpoint.filbert or {}).get("max_length")
     try:
         checkpoint.config.check_max_length(limit)
@@ -187,11 +178,9 @@ def _changed_answers(checkpoint: Checkpoint, name: str) -> str | None:
     return None
 
 
-def int8_warning(
-    precision: Precision, checkpoint: Checkpoint | None, task: Task | None
-) -> str | None:
+def int8_warning(precision: Precision, checkpoint: Checkpoint, task: Task | None) -> str | None:
     """Return a warning if int8 is known to cost accuracy, or if its cost was not measured."""
-    stored = (checkpoint.filbert if checkpoint is not None else None) or {}
+    stored = checkpoint.filbert or {}
     exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
     if task is None or isinstance(stored.get("int8"), dict):
         return None
@@ -200,7 +189,7 @@ def int8_warning(
         return f"{unmeasured}: filbert export --data FILE" if is_unmeasured else None
     if precision.name != "int8":
         return None
-    cost = None if checkpoint is None else _measured_cost(checkpoint, "int8_loss")
+    cost = _measured_cost(checkpoint, "int8_loss")
     if cost is None:
         return f"{unmeasured}: filbert convert --to int8 --data FILE compares them"
     if cost["loss"] <= AUTO_MAY_CHANGE:

@@ -22,7 +22,7 @@ from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
-from filbert.model.attention import AttentionPlan, distance, sequence_scores
+from filbert.model.attention import probabilities
 from filbert.model.config import EncoderConfig
 from filbert.model.distances import PositionVectors
 from filbert.model.encoder import Encoder, Layer, traced
@@ -70,7 +70,7 @@ def attention_and_vectors(
         ConfigError: The model has no attention, or a layer or head does not exist.
     """
     layers, heads = layers_and_heads(model, layers, heads)
-    maps, vectors = [], []
+    maps, vectors, chosen = [], [], torch.tensor(heads)
     encoder = model.encoder
     # A trace counts layers from 1.
     numbers = [layer + 1 for layer in layers]
@@ -82,10 +82,10 @@ def attention_and_vectors(
             qkv_T3AD = layer.operands(qkv_T3AD, plan)
             if plan.angles is not None:
                 qkv_T3AD = rotate(qkv_T3AD, plan.angles)
-            present = [place for place, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
+            is_present_A = chosen < qkv_T3AD.shape[2]
             shape = (len(qkv_T3AD), 2, len(heads), qkv_T3AD.shape[-1])
             qk_T2AD = torch.zeros(shape, device=qkv_T3AD.device)
-            qk_T2AD[:, :, present] = qkv_T3AD[:, :2, [heads[place] for place in present]].float()
+            qk_T2AD[:, :, is_present_A] = qkv_T3AD[:, :2, chosen[is_present_A]].float()
             sequences = split(qk_T2AD, plan.batch)
             # The values by distance of the chosen heads.
             by_distance = layer.position_vectors(plan)
@@ -94,32 +94,13 @@ def attention_and_vectors(
                 by_distance = PositionVectors(*(part[heads] for part in tables))
             if plan.bias_AP is not None:
                 plan = replace(plan, bias_AP=plan.bias_AP[heads])
-            maps.append([_probabilities(qk, plan, present, by_distance).cpu() for qk in sequences])
+            weights = [probabilities(qk, plan, by_distance).cpu() for qk in sequences]
+            maps.append([one.mul_(is_present_A[:, None, None]) for one in weights])
             vectors.append([qk.permute(1, 2, 0, 3).cpu() for qk in sequences])
         return (
             [torch.stack(by_layer) for by_layer in zip(*maps, strict=True)],
             [torch.stack(by_layer) for by_layer in zip(*vectors, strict=True)],
         )
-
-
-def _probabilities(
-    qk_n2AD: Tensor,
-    plan: AttentionPlan,
-    present: list[int],
-    by_distance: PositionVectors | None,
-) -> Tensor:
-    """Return softmax of the scores with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
-    query, key = (part.transpose(0, 1) for part in qk_n2AD.unbind(1))
-    scores = sequence_scores(query, key, plan, by_distance)
-    length = scores.shape[-1]
-    if plan.reach is not None:
-        scores.masked_fill_(distance(length, scores.device).abs() > plan.reach, -torch.inf)
-    if plan.causal:
-        ahead = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
-        scores.masked_fill_(ahead, -torch.inf)
-    maps = torch.zeros_like(scores)
-    maps[present] = torch.softmax(scores[present], -1)
-    return maps
 
 
 def layers_and_heads(
@@ -225,11 +206,6 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
     """Run one text or pair through a model and collect its attention.
 
     It is cut to `max_length` tokens. If that is None, a text that is too long is refused.
-
-    Raises:
-        ConfigError: The model has no attention, `max_length` is out of range, or the maps are too
-            large.
-        InputError: The text is empty, too long or not a text.
     """
     model = predictor.model
     layers_and_heads(model)

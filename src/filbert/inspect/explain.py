@@ -229,11 +229,6 @@ def find_target(
 
     Classification: log-odds of a label at the model's temperature. Regression: the value. Tagging:
     log-odds of a tag at one word.
-
-    Raises:
-        ConfigError: The model has no such task or does not compute in float32, or `target` or
-            `word` does not fit.
-        InputError: The item is empty or longer than the model reads.
     """
     if not isinstance(predictor.model, Model) or predictor.number_format != "float32":
         raise ConfigError("Explanations need the original model in float32, not an export.")

@@ -6,7 +6,6 @@ R rows or words, H hidden size, C classes, L layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,30 +24,9 @@ from filbert.tasks.rows import read_task_rows
 MOST_TOKENS = 8_192
 
 
-@dataclass(frozen=True)
-class LayerScores:
-    """Metrics on dev rows of one linear probe for each layer, compared by `metric`."""
-
-    metric: str
-    metrics: tuple[dict[str, Any], ...]
-    num_train: int
-    num_dev: int
-
-    @property
-    def best(self) -> int:
-        """The layer with the largest metric; undefined metrics count as zero."""
-        return int(np.argmax([one[self.metric] or 0.0 for one in self.metrics]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        rows = {"train": self.num_train, "dev": self.num_dev}
-        layers = [{"layer": layer} | one for layer, one in enumerate(self.metrics)]
-        return {"metric": self.metric, "rows": rows, "best": self.best, "layers": layers}
-
-
 def probe_layers(
     predictor: Predictor, task: str, *, train: str, dev: str, names: ColumnNames | None = None
-) -> LayerScores:
+) -> dict[str, Any]:
     """Fit a logistic regression on the frozen features of every layer.
 
     A classifier reads the mean over the tokens of a text, a tagger the first token of each word.
@@ -58,9 +36,9 @@ def probe_layers(
         predictor: The model; its head is not used.
         task: "classification" (one label) or "tagging".
 
-    Raises:
-        ConfigError: Another task, several labels a row, or an exported graph.
-        InputError: A row is wrong.
+    Returns:
+        Plain values for JSON: the number of `rows` of train and dev, the metrics on dev of all
+        `layers`, and the layer that is `best` by the `metric` of the task.
     """
     columns = names or ColumnNames()
     kind = task_class(task).from_options(TaskOptions(), columns)
@@ -72,7 +50,6 @@ def probe_layers(
         raise ConfigError("Rows with several labels are not probed. Give one label a row.")
     dev_rows = list(read_task_rows(fitted, dev, columns))
     gold = [fitted.gold(row) for row in dev_rows]
-    metrics = []
     limit = predictor.max_length
     data = [
         fitted.examples(rows, predictor.tokenizer, max_length=limit, with_targets=True)
@@ -80,11 +57,16 @@ def probe_layers(
     ]
     features = [_features(predictor, examples) for examples in data]
     targets = np.concatenate([np.atleast_1d(example.target) for example in data[0]])
+    layers: list[dict[str, Any]] = []
     for train_RH, dev_RH in zip(*features, strict=True):
         logits_RC = _fit(train_RH, targets, dev_RH, len(fitted.spec.labels or ()))
         outputs = list(_outputs(logits_RC, data[1]))
-        metrics.append(fitted.metrics(gold, fitted.decode(outputs, data[1])))
-    return LayerScores(fitted.spec.selection_metric, tuple(metrics), len(train_rows), len(dev_rows))
+        metrics = fitted.metrics(gold, fitted.decode(outputs, data[1]))
+        layers.append({"layer": len(layers)} | metrics)
+    metric, rows = fitted.spec.selection_metric, {"train": len(train_rows), "dev": len(dev_rows)}
+    # Undefined metrics count as zero.
+    best = int(np.argmax([layer[metric] or 0.0 for layer in layers]))
+    return {"metric": metric, "rows": rows, "best": best, "layers": layers}
 
 
 def states_by_layer(predictor: Predictor, examples: Sequence[Example]) -> Iterator[torch.Tensor]:

@@ -162,7 +162,7 @@ def inspect(
 def _names(models: Sequence[Any]) -> list[str]:
     """Name models by the last parts of their paths, as many as distinguish them."""
     paths = [
-        ((one.checkpoint and one.checkpoint.source) or Path("model"))
+        (one.checkpoint.source or Path("model"))
         if isinstance(one, Predictor)
         else Path(str(one)).resolve()
         for one in models

@@ -74,10 +74,6 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train on raw text and write a folder that a contestant of `compare` starts from.
 
     Returns the content of its run.json; metrics.jsonl has the loss of each step.
-
-    Raises:
-        ConfigError: An option is not of this recipe.
-        InputError: The text is too short, or the folder exists.
     """
     given = read_options(options, _READ)
     texts = ["\n".join(lines) for lines in read_documents(given["corpus"])]

@@ -51,10 +51,6 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train a Transformer on pairs and write a folder for `filbert.lineage.transformer.load`.
 
     The folder also has metrics.jsonl, with the loss of each step, and run.json, which is returned.
-
-    Raises:
-        ConfigError: An option is not of this recipe.
-        InputError: The pairs are wrong, or the folder exists.
     """
     read_options(options, _READ)
     train, dev = splits(options)

@@ -151,10 +151,7 @@ class RunningText:
 class WordMeans:
     """Mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
 
-    Args:
-        texts: Training texts, which the scale is fitted on.
-        words: In the order of the table.
-        table: float32 (words, E).
+    The scale is fitted on the training `texts`. The `table` has a row for each of the `words`.
     """
 
     def __init__(self, texts: Sequence[str], words: Sequence[str], table: np.ndarray) -> None:
@@ -206,10 +203,6 @@ def word_means(
         vectors: A GloVe or word2vec text file, or "word2vec" for vectors of the training texts.
         model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
             embedding table.
-
-    Raises:
-        ConfigError: As `word_vectors`.
-        InputError, FormatError: The file or the model is damaged.
     """
     words = sorted({word for text in train for word in words_of(text)})
     if vectors is None:

@@ -166,10 +166,6 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """Train on raw text and write an XLNet folder, which `finetune` and other tools read.
 
     The folder also has metrics.jsonl, with the loss of each step, and run.json, which is returned.
-
-    Raises:
-        ConfigError: An option is not of this recipe.
-        InputError: The text is too short, or the folder exists.
     """
     given = read_options(options, _READ)
     documents = list(read_documents(given["corpus"]))

@@ -28,7 +28,7 @@ from filbert.losses.distillation import (
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, Trace, traced
 from filbert.model.heads import Model
-from filbert.model.pooling import standing_rows
+from filbert.model.pooling import row_read
 from filbert.model.positions import rotate
 
 # Logits of one model over the vocabulary that are in memory at a time: 128 MB of float32.
@@ -219,7 +219,7 @@ class Student(nn.Module):
             if loss.kind == "cosine":
                 return cosine_distance(mine_TH, theirs_TH)
             if loss.kind == "patient":
-                at = standing_rows(batch, causal=self.config.attention.causal)
+                at = row_read(batch, "cls", causal=self.config.attention.causal)
                 return patient_distance(mine_TH[at], theirs_TH[at])
             return squared_error(mine_TH, theirs_TH)
         plans = (student.plans[pair[0]], teacher.plans[pair[1]])

@@ -193,14 +193,12 @@ def _group(
         starts = torch.tensor(list(accumulate(lengths[:-1], initial=0)))
         places = torch.arange(longest)
         is_padding = places >= torch.tensor(lengths)[:, None]
-        gather = (starts[:, None] + places).masked_fill(is_padding, 0) + starts[
-            :, None
-        ] * is_padding
+        gather = starts[:, None] + places * ~is_padding
         place = onto(device, (~is_padding).flatten().nonzero().flatten())
         gather, padding = onto(device, gather.flatten()), onto(device, is_padding[:, None, None])
     unseen = _unseen(longest, longest, 0, plan, device)
     if unseen is not None and padding is not None and plan.reach is not None:
-        unseen = (padding | unseen) & (distance(longest, device) != 0)
+        unseen = (padding | unseen) & ~torch.eye(longest, dtype=torch.bool, device=device)
     # With causal attention padding comes last, so it is among the later tokens of every real one.
     return Group(start, end, len(lengths), longest, None, 0, gather, place, padding, unseen)
 
@@ -238,12 +236,6 @@ def _unseen(
     behind = queries - torch.arange(num_keys, device=device) - ahead
     unseen = behind < 0 if plan.reach is None else behind.abs() > plan.reach
     return unseen[None, None]
-
-
-def distance(length: int, device: torch.device) -> Tensor:
-    """Return the position of the query less that of the key, int64 (L, L), queries by keys."""
-    places = torch.arange(length, device=device)
-    return places[:, None] - places
 
 
 # Layouts
@@ -286,11 +278,7 @@ def _operands(qkv_T3AD: Tensor, group: Group) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Layer(NamedTuple):
-    """How one layer attends.
-
-    Attributes:
-        rate: Dropout on the attention probabilities.
-    """
+    """How one layer attends; `rate` is the dropout on the attention probabilities."""
 
     plan: AttentionPlan
     rate: float
@@ -562,15 +550,13 @@ def attend(
     return _GroupedAttention.forward(None, *inputs)
 
 
-def sequence_scores(
-    query_ALD: Tensor, key_ALD: Tensor, plan: AttentionPlan, vectors: PositionVectors | None
+def probabilities(
+    qk_L2AD: Tensor, plan: AttentionPlan, vectors: PositionVectors | None = None
 ) -> Tensor:
-    """Compute the scores of one sequence before the mask and the softmax, (A, L, L)."""
-    layer = _Layer(plan, 0.0, vectors)
-    group = Group(0, query_ALD.shape[1], 1, query_ALD.shape[1])
-    scores = torch.bmm(query_ALD, key_ALD.transpose(1, 2)) * layer.scale(query_ALD.shape[-1])
-    addend = layer.addend(query_ALD.contiguous(), key_ALD.contiguous(), group)
-    return scores if addend is None else scores + addend.view_as(scores)
+    """Compute the attention probabilities of one sequence of the plan's batch, (A, L, L)."""
+    query, key = qk_L2AD.permute(1, 2, 0, 3).contiguous()
+    group = _group((len(qk_L2AD),), 0, plan, qk_L2AD.device)
+    return _Layer(plan, 0.0, vectors).probabilities(query, key, group, has_gradient=False)
 
 
 def _has_kernel(qkv_T3AD: Tensor) -> bool:

@@ -7,7 +7,7 @@ norm adds one class to that axis and its settings to `SETTINGS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from reprlib import repr as short
 from typing import Any
 
@@ -383,27 +383,22 @@ _LIMITS = {
     "hidden_size": (1, 65_536),
     "num_hidden_layers": (1, 512),
     "num_attention_heads": (1, 1_024),
-    "num_key_value_heads": (1, 1_024),
-    "head_size": (1, 4_096),
     "intermediate_size": (1, 524_288),
     "max_position_embeddings": (1, 1_048_576),
     "type_vocab_size": (0, 1_024),
     "position_offset": (0, 1_024),
-    "embedding_size": (1, 65_536),
     "global_every": (1, 512),
     "global_first": (0, 512),
+}
+# Of settings that may be None.
+_OPTIONAL_LIMITS = {
+    "num_key_value_heads": (1, 1_024),
+    "head_size": (1, 4_096),
+    "embedding_size": (1, 65_536),
     "local_window": (0, 1_048_576),
     "distance_buckets": (4, 65_536),
     "max_distance": (2, 1_048_576),
 }
-_OPTIONAL = (
-    "local_window",
-    "embedding_size",
-    "num_key_value_heads",
-    "head_size",
-    "distance_buckets",
-    "max_distance",
-)
 _CHOICES = {
     "hidden_act": ACTIVATIONS,
     "norm_place": NORM_PLACES,
@@ -422,17 +417,8 @@ class EncoderConfig:
         vocab_size: Rows of the word table.
         hidden_size: Width H of every hidden state.
         num_hidden_layers: Layers executed.
-        attention: Heads, windows, direction.
-        feed_forward: Width, activation, gate.
-        positions: How positions are encoded.
-        norm: Normalisation and its place.
-        embeddings: Token types and table width.
         layer_groups: Distinct sets of layer parameters; None for one per layer, 1 for all shared
             (ALBERT). Layer i uses group i * groups // layers.
-        pooling: The vector of a sequence.
-        head_transform: Which heads begin with a transform.
-        word_scores: How a masked-LM head scores the vocabulary.
-        dropout: Rates in training.
         initializer_range: Standard deviation of the truncated normal distribution of new weights.
     """
 
@@ -613,28 +599,17 @@ class EncoderConfig:
                 )
 
 
-def _positions(
-    kind: str | None = None,
-    absolute: bool | None = None,
-    base: float | None = None,
-    local_base: float | None = None,
-    offset: int = 0,
-    scaling: float | None = 1.0,
-    **rest: Any,
-) -> Positions:
+def _positions(kind: str | None = None, **given: Any) -> Positions:
     """Choose the position scheme: by `kind`, or rotary if there is a base, else a table."""
-    if kind in _BY_DISTANCE:
-        scheme = _BY_DISTANCE[kind]
-        given = {"absolute": absolute, "offset": offset, **rest}
-        fields = {part.name for part in scheme.__dataclass_fields__.values() if part.init}
-        return scheme(**{k: v for k, v in given.items() if k in fields and v is not None})  # type: ignore[no-any-return]
-    rest = {"rows": rest["rows"]} if "rows" in rest else {}
-    if base is None:
-        return PositionTable(offset=offset, **rest)
-    if offset:
-        raise ConfigError(f"position_offset is {offset}; rotary positions begin at 0.")
-    scaling = 1.0 if scaling is None else scaling
-    return RotaryPositions(base=base, local_base=local_base, scaling=scaling, **rest)
+    scheme: type[Any] = PositionTable if given.get("base") is None else RotaryPositions
+    scheme = _BY_DISTANCE.get(kind or "", scheme)
+    if scheme is RotaryPositions and given.get("offset"):
+        raise ConfigError(f"position_offset is {given['offset']}; rotary positions begin at 0.")
+    # Settings of other schemes, and those that are None, have defaults; the longest sequence not.
+    names = {part.name for part in fields(scheme) if part.init}
+    return scheme(  # type: ignore[no-any-return]
+        **{k: v for k, v in given.items() if k in names and (v is not None or k == "rows")}
+    )
 
 
 def _norm(
@@ -676,11 +651,11 @@ def _by_part(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
 
 def _check_ranges(values: Mapping[str, Any]) -> None:
     """Check single values, by their flat names."""
-    for name, (least, most) in _LIMITS.items():
+    for name, (least, most) in (_LIMITS | _OPTIONAL_LIMITS).items():
         value = values[name]
         if name == "num_hidden_layers" and not values["embedding_norm"]:
             least = 0  # a table of word vectors
-        if value is None and name in _OPTIONAL:
+        if value is None and name in _OPTIONAL_LIMITS:
             continue
         if not isinstance(value, int) or not least <= value <= most:
             raise ConfigError(f"{name} is {value!r}; it must be from {least} to {most}.")

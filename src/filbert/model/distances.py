@@ -40,13 +40,10 @@ class PositionVectors(NamedTuple):
 
 
 def bucket_of(ahead_P: Tensor, count: int, max_distance: int) -> Tensor:
-    """Return the bucket, of `count`, of each distance, int64 (P,).
+    """Return the bucket, of `count`, of each distance of a key from its query, int64 (P,).
 
     Half of the buckets are for keys after the query. Of each half, the first half are distances of
     their own, and the others grow logarithmically up to `max_distance`.
-
-    Args:
-        ahead_P: Position of the key less that of the query, int64.
 
     Source: Raffel et al. 2020, section 2.1, and mesh_tensorflow, transformer_layers.py.
     """
@@ -72,13 +69,10 @@ def sinusoids(behind_P: Tensor, width: int) -> Tensor:
 
 
 def row_of_distance(behind_P: Tensor, count: int, max_distance: int) -> Tensor:
-    """Return the row of each distance in a table of 2 `count` rows, int64 (P,).
+    """Return the row of each distance of a query from its key in a table of 2 `count` rows.
 
     Row `count` is distance 0. Distances up to half of `count` have rows of their own, and the
     others grow logarithmically up to `max_distance`.
-
-    Args:
-        behind_P: Position of the query less that of the key, int64.
 
     Source: He et al. 2023 (DeBERTaV3), and microsoft/DeBERTa, da_utils.py, make_log_bucket_dict.
     """

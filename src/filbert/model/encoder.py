@@ -419,8 +419,6 @@ def hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...])
     The output of the last layer is the encoder's, through the LayerNorm that may follow.
     """
     last = encoder.config.num_hidden_layers
-    if layers == (last,):
-        return encoder(batch)  # type: ignore[no-any-return]
     with traced(encoder, layers, ()) as trace:
         trace.hidden[last] = encoder(batch)
     return torch.cat([trace.hidden[layer] for layer in layers], -1)

@@ -30,21 +30,9 @@ _SMALLEST = 1e-30
 _WITHOUT_VNNI = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 
 
-class Codes(NamedTuple):
-    """Rows as integers: approximately `scale * codes + least`.
-
-    Attributes:
-        codes: uint8 (T, K).
-        scale: float32 (T, 1).
-        least: float32 (T, 1), or the given lower bound.
-    """
-
-    codes: Tensor
-    scale: Tensor
-    least: Tensor | float
-
-
-def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
+def quantize_rows(
+    rows_TK: Tensor, least: float | None = None
+) -> tuple[Tensor, Tensor, Tensor | float]:
     """Quantise float32 or bf16 rows, each from its minimum to its maximum.
 
     The range is not symmetric about zero: a LayerNorm's output has a few large values, most of one
@@ -52,6 +40,9 @@ def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
 
     Args:
         least: Lower bound of all values (see `LEAST`); None for each row's own minimum.
+
+    Returns:
+        Codes, uint8 (T, K), scales and lower bounds, (T, 1), of approximately scale * code + bound.
     """
     # torch computes minimum and maximum of bf16 rows four times as slowly as of float32 rows.
     rows_TK = rows_TK.float()
@@ -61,7 +52,7 @@ def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
     values = (rows_TK * factor).sub_(factor * low + 128)
     # To int8 and by one bit to uint8: three times faster than to(uint8) in torch 2.13.
     signed = values.round_().to(torch.int8)
-    return Codes(signed.view(torch.uint8).bitwise_xor_(128), scale, low)
+    return signed.view(torch.uint8).bitwise_xor_(128), scale, low
 
 
 def quantize_weight(weight_NK: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,20 +30,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 # Tokens of a sequence.
 
 
-def standing_rows(batch: PackedBatch, *, causal: bool) -> Tensor:
-    """Return the row of the token that represents each sequence, int64 (S,).
-
-    The first; with causal attention the last, because no other attends to the whole sequence.
-    """
-    return batch.cu_seqlens[1:].long() - 1 if causal else batch.starts
-
-
 def mean_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
     """Compute the mean of every sequence's rows, (S, H), differentiable; zeros for an empty one.
 
-    Args:
-        rows_TH: float (T, H). Sums are float32, the result has the dtype of the rows.
-        cu_seqlens: Borders, int32 (S + 1,), from 0 to T.
+    `cu_seqlens` are the borders, int32 (S + 1,). Sums are float32.
     """
     lengths = cu_seqlens.diff().long()
     sums = torch.segment_reduce(rows_TH.float(), "sum", lengths=lengths, unsafe=True)
@@ -73,10 +63,13 @@ def check_pooling(pooling: str) -> None:
 
 
 def row_read(batch: PackedBatch, pooling: str, *, causal: bool) -> Tensor | None:
-    """Return the only row of each sequence that a pooling reads, int64 (S,); None for all."""
-    if pooling not in ("cls", "last"):
-        return None
-    return standing_rows(batch, causal=causal or pooling == "last")
+    """Return the only row of each sequence that a pooling reads, int64 (S,); None for all.
+
+    For "cls" with causal attention it is the last: no other attends to the whole sequence.
+    """
+    if pooling == "last" or (pooling == "cls" and causal):
+        return batch.cu_seqlens[1:].long() - 1
+    return batch.starts if pooling == "cls" else None
 
 
 def pool(

@@ -70,8 +70,7 @@ def gain(name: str, shape: str = "128x384") -> float:
 def choose_device(name: str | None = None) -> torch.device:
     """Return the device called `name`; without a name, the first GPU if there is one, else the CPU.
 
-    Raises:
-        ConfigError: There is no such device.
+    If there is no such device, it is a ConfigError.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -86,8 +85,7 @@ def choose_precision(
 ) -> Precision:
     """Return the format that was asked for; for "auto" bf16 or float32, whichever is faster.
 
-    Raises:
-        ConfigError: The name is not in `among`.
+    A name that is not in `among` is a ConfigError.
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")

@@ -29,10 +29,9 @@ class Detection(NamedTuple):
     """What one pass gives.
 
     Attributes:
-        masked_KV: the generator's unnormalised log-probabilities at the masked rows, float (K, V).
-        replaced_T: the discriminator's logits, float (T,); positive means replaced.
-        is_replaced_T: the truth, bool (T,): a sampled token that is not the original. A generator
-            that happens to sample the original leaves False.
+        masked_KV: the generator's unnormalised log-probabilities at the masked rows.
+        replaced_T: the discriminator's logits; positive means replaced.
+        is_replaced_T: the truth, bool: a sampled token that is not the original.
     """
 
     masked_KV: Tensor
@@ -43,12 +42,8 @@ class Detection(NamedTuple):
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     """Return the generator's configuration: a discriminator's depth and embeddings, less width.
 
-    Args:
-        share: of hidden size, attention heads and feed-forward width, above 0 and at most 1. There
-            is at least one head, and the hidden size is rounded to a multiple of the heads.
-
-    Raises:
-        ConfigError: `share` is out of range.
+    Hidden size, attention heads and feed-forward width are the `share` of the discriminator's.
+    There is at least one head, and the hidden size is rounded to a multiple of the heads.
 
     Source: Clark et al. 2020, section 3.2: 1/4 to 1/2 works best; table 6: small 1/4, base 1/3.
     """
@@ -94,13 +89,9 @@ class Generator(nn.Module):
 class ReplacedTokenModel(nn.Module):
     """Generator and discriminator, trained together; every tensor has one name.
 
-    The word, position and token type tables and their LayerNorm belong to `encoder`; the generator
-    uses them and has a projection of its own, as in google-research/electra, run_pretraining.py.
-
-    Attributes:
-        encoder: the discriminator's, which is what one keeps.
-        head: the discriminator's.
-        generator: layers, projection and masked-LM head of the generator.
+    The encoder and the head are the discriminator's, which is what one keeps. The word, position
+    and token type tables and their LayerNorm belong to the encoder; the generator uses them and has
+    a projection of its own, as in google-research/electra, run_pretraining.py.
     """
 
     def __init__(self, encoder: Encoder, head: DiscriminatorHead, generator: EncoderConfig) -> None:
@@ -123,7 +114,7 @@ class ReplacedTokenModel(nn.Module):
         gradient: seed it before every call that must be repeated.
 
         Args:
-            batch: T tokens, some of them masked.
+            batch: Some of its tokens are masked.
             at: rows that the generator fills, int64 (K,), none twice: also those whose token was
                 left as it is.
             labels: the original ids at those rows, int64 (K,).

@@ -130,17 +130,15 @@ def _embed(predictor: Predictor, **how: Any) -> tuple[Any, ...]:
 def _fill(predictor: Predictor, top: int = 5) -> tuple[Any, ...]:
     """Return candidates for the masks of a text; see `fill.fill_masks`."""
     check_fill(predictor, top)
-    tokenizer, max_length = predictor.tokenizer, predictor.max_length
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        texts = [check_masked(text, tokenizer, f"Item {i}") for i, text in inputs]
-        masked, examples = mask_examples(texts, tokenizer, max_length)
+        texts = [check_masked(text, predictor.tokenizer, f"Item {i}") for i, text in inputs]
+        masked, examples = mask_examples(predictor, texts)
         return PreparedInputs(examples, masked)
 
     def results(prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
-        return _from_predictions(
-            candidates_of(prepared.context, prepared.examples, outputs, tokenizer, max_length)
-        )
+        masked, examples = prepared.context, prepared.examples
+        return _from_predictions(candidates_of(predictor, masked, examples, outputs))
 
     return prepare, lambda examples: best_entries(predictor, examples, top), results
 

@@ -130,7 +130,6 @@ def _prepare(
     rows = {n: list(read_task_rows(task, path, columns)) for n, path in paths.items() if path}
     splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
-    assert teacher.checkpoint is not None
     digests["teacher"] = digest_of(teacher.checkpoint.tensors)
     prepared = Prepared(
         command="distill",

@@ -263,16 +263,17 @@ def layers(
         predictor, task, train=train, dev=dev, names=arguments.columns_of(columns)
     )
     if json:
-        print_json(scores.to_dict())
+        print_json(scores)
         return
-    print(f"{model}, frozen: {scores.num_train:,} train rows, {scores.num_dev:,} dev rows")
-    names = [n for n, v in scores.metrics[0].items() if v is None or isinstance(v, float)]
+    num_rows, probes = scores["rows"], scores["layers"]
+    print(f"{model}, frozen: {num_rows['train']:,} train rows, {num_rows['dev']:,} dev rows")
+    names = [n for n, v in probes[0].items() if v is None or isinstance(v, float)]
     rows = [
-        [str(layer), *("-" if one[name] is None else f"{one[name]:.4f}" for name in names)]
-        for layer, one in enumerate(scores.metrics)
+        [str(one["layer"]), *("-" if one[n] is None else f"{one[n]:.4f}" for n in names)]
+        for one in probes
     ]
     print_table(["layer", *names], rows)
-    print(f"Best {scores.metric}: layer {scores.best}.")
+    print(f"Best {scores['metric']}: layer {scores['best']}.")
 
 
 BAR_WIDTH = 20
