@@ -13,7 +13,7 @@ from typing import Any
 
 from filbert.data.labels import MAX_LABEL, is_set
 from filbert.data.records import Row, column_names, has_columns, read_rows
-from filbert.data.streams import OnError, check_each, name_of
+from filbert.data.streams import OnError, check_each, name_of, raised
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are looked at to recognise columns.
@@ -167,7 +167,7 @@ class ColumnNames:
         required: Sequence[str],
         optional: Sequence[str] = (),
         extra: Sequence[str] = (),
-        on_error: OnError | None = None,
+        on_error: OnError = raised,
     ) -> Iterator[Row]:
         """Return the rows of a file under the standard names; see `read_rows`.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, guarded, has_columns
-from filbert.data.streams import Lines, OnError, name_of, require_file, suffix_of
+from filbert.data.streams import Lines, OnError, name_of, raised, require_file, suffix_of
 from filbert.errors import InputError
 from filbert.text.tokenizer import UNSPACED, Encoding
 
@@ -59,7 +59,7 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
 
 
 def read_conll(
-    path: str | Path, *, labelled: bool = True, on_error: OnError | None = None
+    path: str | Path, *, labelled: bool = True, on_error: OnError = raised
 ) -> Iterator[Row]:
     """Return a row per sentence: `tokens`, `tags` and `lines`, the line of every word.
 
@@ -281,7 +281,7 @@ def read_sentences(
     names: ColumnNames,
     *,
     labelled: bool = True,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
 

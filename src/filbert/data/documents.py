@@ -63,7 +63,7 @@ def _plain(path: str | Path) -> Iterator[Document]:
     size = 0
     with closing(Lines(path)) as lines:
         for number, line in chain(enumerate(lines, 1), [(0, "")]):
-            lines.report_bad(number, number, raised)
+            lines.report_bad(number, raised)
             text = line.strip()
             if pending and (not text or size + len(text) > MAX_DOCUMENT):
                 yield tuple(pending)

@@ -95,7 +95,7 @@ def read_rows(
     extra: Sequence[str] = (),
     separator: str | None = None,
     encoding: str | None = None,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return the rows of a file in order; the first one is read before this returns.
 
@@ -110,12 +110,11 @@ def read_rows(
         separator: The character between the fields of a CSV or TSV file; quotes count as in CSV. A
             backslash and a t mean a tab.
         encoding: Of text files; UTF-8 if not given.
-        on_error: Receives each bad row instead of it being raised, and reading goes on after it. If
-            that is impossible (an open quote, a broken stream) it receives that too, and the rows
-            end.
+        on_error: Receives each bad row. If it does not raise, reading goes on after the row; where
+            that is impossible (an open quote, a broken stream), the rows end.
 
     Raises:
-        InputError: No such file or column, no rows, a bad header, or a bad row without `on_error`.
+        InputError: No such file or column, no rows, a bad header, or a bad row.
         ConfigError: The separator is not one character, or the encoding is unknown.
     """
     choice = _Choice(name_of(path), dict(columns or {}), tuple(required), optional, tuple(extra))
@@ -180,20 +179,18 @@ def _format_of(path: str | Path) -> str:
 
 
 def guarded(
-    read: Callable[[OnError], Iterator[Row]], on_error: OnError | None, empty: str
+    read: Callable[[OnError], Iterator[Row]], on_error: OnError, empty: str
 ) -> Iterator[Row]:
     """Yield the rows of `read`, which gets a function that takes bad rows.
 
     Raises:
-        InputError: A bad row without `on_error`; an error that ends the rows, if nothing came
-            before it; or `empty` if there is no row and none was bad.
+        InputError: An error that ends the rows, if nothing came before it; or `empty` if there is
+            no row and none was bad.
     """
     count = 0
 
     def report(error: InputError) -> None:
         nonlocal count
-        if on_error is None:
-            raise error
         count += 1
         on_error(error)
 
@@ -202,7 +199,7 @@ def guarded(
             count += 1
             yield row
     except InputError as error:
-        if on_error is None or not count:
+        if not count:
             raise
         on_error(error)
     if not count:
@@ -361,12 +358,12 @@ def _records(lines: Lines, reader: Any, report: OnError) -> Iterator[tuple[int, 
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            if not lines.report_bad(start, reader.line_num, report):
+            if not lines.report_bad(reader.line_num, report):
                 report(_csv_error(str(error), f"{name_of(lines.path)}:{start}"))
             continue
         if fields is None:
             return
-        if lines.bad and lines.report_bad(start, reader.line_num, report):
+        if lines.bad and lines.report_bad(reader.line_num, report):
             continue
         if fields:
             yield start, fields
@@ -412,7 +409,7 @@ def _text_rows(
 ) -> Iterator[Row]:
     keys, path = list(choice.pick(["text"])), str(lines.path)
     for number, line in enumerate(source, 1):
-        if not (lines.bad and lines.report_bad(number, number, report)):
+        if not (lines.bad and lines.report_bad(number, report)):
             yield Row(dict.fromkeys(keys, chomp(line)), path, number)
 
 
@@ -421,7 +418,7 @@ def _objects(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a JSON Lines file with their line numbers."""
     for number, line in enumerate(source, 1):
-        if (lines.bad and lines.report_bad(number, number, report)) or line.isspace():
+        if (lines.bad and lines.report_bad(number, report)) or line.isspace():
             continue
         try:
             values = json.loads(line)

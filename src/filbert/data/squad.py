@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from filbert.data.streams import (
     check_each,
     name_of,
     open_text,
+    raised,
     read_text,
     require_file,
     suffix_of,
@@ -49,7 +51,7 @@ def read_questions(
     names: ColumnNames,
     *,
     labelled: bool = True,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return the questions of a file, in order.
 
@@ -62,12 +64,12 @@ def read_questions(
         on_error: As for `read_rows`, which raises the same errors; here with the question's id.
     """
     if _is_squad(path):
-        read = partial(_checked_rows, _squad_questions(path), str(path), labelled)
+        read = partial(_checked_rows, _squad_questions(path), labelled)
         return guarded(read, on_error, f"{name_of(path)}: no question in it.")
     required = ("question", "context", *(["answers"] if labelled else []))
     optional = ("id", "is_impossible", *([] if labelled else ["answers"]))
     rows = names.read(path, required=required, optional=optional, on_error=on_error)
-    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, on_error)
+    return _checked_rows(rows, labelled, on_error)
 
 
 def question_row(item: Any, index: int) -> Row:
@@ -79,7 +81,7 @@ def question_row(item: Any, index: int) -> Row:
             f"Item {index} is a {type(item).__name__}; a (question, context) pair or a mapping "
             "with both is expected."
         )
-    return _checked_row(item, Row({"id": str(index + 1)}, "questions", index + 1), labelled=False)
+    return _checked_row(Row(dict(item), "questions", index + 1), index + 1, labelled=False)
 
 
 def question_place(row: Row) -> str:
@@ -149,8 +151,8 @@ def _is_squad(path: str | Path) -> bool:
         return _SQUAD.match(file.read(2**20).removeprefix(BOM)) is not None
 
 
-def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the values of every question, and its line."""
+def _squad_questions(path: str | Path) -> Iterator[Row]:
+    """Yield every question, as it is in the file."""
     name, text = name_of(path), read_text(path)
     try:
         content = json.loads(text)
@@ -175,7 +177,7 @@ def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
                 id = question.get("id")
                 if isinstance(id, str | int) and lines.get(id):
                     line = lines[id].popleft()
-                yield question | {"context": paragraph.get("context")}, line
+                yield Row(question | {"context": paragraph.get("context")}, str(path), line)
 
 
 def _items(parent: Any, key: str, place: str) -> list[Any]:
@@ -191,26 +193,20 @@ def _items(parent: Any, key: str, place: str) -> list[Any]:
 # One question
 
 
-def _checked_rows(
-    questions: Iterator[tuple[dict[str, Any], int]],
-    path: str,
-    labelled: bool,
-    on_error: OnError | None,
-) -> Iterator[Row]:
-    def checked(item: tuple[int, tuple[dict[str, Any], int]]) -> Row:
-        number, (values, line) = item
-        return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
-
-    return check_each(enumerate(questions, 1), checked, on_error)
+def _checked_rows(rows: Iterator[Row], labelled: bool, on_error: OnError) -> Iterator[Row]:
+    numbers = count(1)
+    return check_each(
+        rows, lambda row: _checked_row(row, next(numbers), labelled=labelled), on_error
+    )
 
 
-def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:
-    """Fill `row`, which has an id, with the values of a question in the form that tasks expect."""
-    given = values.get("id")
-    if given is not None:
-        if type(given) not in (str, int):
-            raise InputError(f"{row.where}: the id of a question is neither text nor number.")
-        row.values["id"] = str(given)
+def _checked_row(given: Row, number: int, *, labelled: bool) -> Row:
+    """Return a question in the form that tasks expect; `number` is its id if it has none."""
+    values = given.values
+    id = number if values.get("id") is None else values["id"]
+    if type(id) not in (str, int):
+        raise InputError(f"{given.where}: the id of a question is neither text nor number.")
+    row = Row({"id": str(id)}, given.path, given.line)
     place = question_place(row)
     for key in ("question", "context"):
         value = values.get(key)

@@ -52,7 +52,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
         first = list(islice(numbered, _FIRST))
         size, has_header = _dimension(lines, [line for _, line in first])
         for number, line in chain(first[has_header:], numbered):
-            lines.report_bad(1, number, raised)
+            lines.report_bad(number, raised)
             text = line.rstrip()
             word, *numbers = text.replace("\t", " ").rsplit(" ", size)
             if not text or (len(numbers) == size and wanted is not None and word not in wanted):
