@@ -7,9 +7,9 @@ from array import array
 from collections import Counter
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ _FIRST = 100
 LARGEST_DIM = 4096
 
 
-@dataclass(frozen=True, eq=False)
-class WordVectors:
+class WordVectors(NamedTuple):
     """Words and their vectors: `table` is float32 (n, d)."""
 
     words: list[str]

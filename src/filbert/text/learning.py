@@ -65,17 +65,16 @@ def stretches(word: str) -> Iterator[str]:
         yield word[start : start + _STRETCH]
 
 
-def split_at_spaces(line: str) -> tuple[str, list[str]]:
-    """Return a line's first word and its others without their space, split at U+0020 only.
+def split_at_spaces(line: str) -> list[str]:
+    """Return a line's words, each with the spaces before it; other white space does not split.
 
     No normalizer or pre-tokenizer here depends on what is beyond a space, so the parts may be
-    processed one by one. In a run of spaces, a word keeps all but the last of them.
+    processed one by one.
     """
-    if "  " not in line:
-        first, *others = line.split(" ")
-        return first, others
-    first, *others = _SPACED.findall(line)
-    return first, [other[1:] for other in others]
+    if "  " in line or "\n" in line:
+        return _SPACED.findall(line)
+    # The same, in half the time.
+    return line.replace(" ", "\n ").split("\n")
 
 
 class WordCounter:
@@ -89,8 +88,6 @@ class WordCounter:
     def __init__(self, kind: str, *, cased: bool) -> None:
         self._normalizer: Any = None
         self._pre_tokenizer: Any = pre_tokenizers.WhitespaceSplit()
-        # The leading space of a word belongs to it in byte-level BPE.
-        self._space = " " if kind == "bytebpe" else ""
         if kind == "wordpiece":
             self._normalizer = normalizers.BertNormalizer(lowercase=not cased)
             self._pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -100,8 +97,7 @@ class WordCounter:
             model = SentencePieceModel((("<unk>", 0.0),), 0, b"")
             empty = build_unigram(model, lowercase=not cased, keep_accents=cased)
             self._normalizer, self._pre_tokenizer = empty.normalizer, empty.pre_tokenizer
-        self._firsts: Counter[str] = Counter()
-        self._others: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
         self._characters = 0
         self._kind = kind
         self.counts: dict[str, int] = {}
@@ -110,20 +106,17 @@ class WordCounter:
     def add(self, lines: Sequence[str]) -> None:
         """Count the words of some lines."""
         for line in lines:
-            first, others = split_at_spaces(line)
-            self._firsts[first] += 1
-            self._others.update(others)
+            self._waiting.update(split_at_spaces(line))
             self._characters += len(line)
-        waiting = len(self._firsts) + len(self._others)
-        if waiting >= _WAITING or self._characters >= _WAITING_CHARACTERS:
+        if len(self._waiting) >= _WAITING or self._characters >= _WAITING_CHARACTERS:
             self.settle()
 
     def settle(self) -> None:
         """Add everything that is waiting to `counts`; without enough memory, drop the rarest."""
-        for waiting, space in ((self._firsts, ""), (self._others, self._space)):
-            for text, count in waiting.items():
-                self._count(space + text, count)
-            waiting.clear()
+        for text, count in self._waiting.items():
+            # The leading space of a word belongs to it in byte-level BPE.
+            self._count(text if self._kind == "bytebpe" else text.removeprefix(" "), count)
+        self._waiting.clear()
         self._characters = 0
         # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
         while memory_needed(self._kind, len(self.counts), self.num_characters) > MAX_MEMORY:
@@ -308,20 +301,17 @@ class _Pairs:
 SHOWN = 10
 
 
-def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[tuple[str, bool]]:
-    """Count a text's words, each with whether it follows a space; very long ones in parts."""
-    counts: Counter[tuple[str, bool]] = Counter()
+def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count a text's words, each with the spaces before it; very long ones in parts."""
+    counts: Counter[str] = Counter()
     for lines in documents:
         for line in lines:
-            first, others = split_at_spaces(line)
-            for word, after in [(first, False), *((other, True) for other in others)]:
-                begin, *more = stretches(word)
-                counts[begin, after] += 1
-                counts.update((part, False) for part in more)
+            for word in split_at_spaces(line):
+                counts.update(stretches(word))
     return counts
 
 
-def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> dict[str, Any]:
+def measure_fit(tokenizer: Tokenizer, text: Mapping[str, int]) -> dict[str, Any]:
     """Measure how a vocabulary fits the words of a text, as `held_out_text` counts them.
 
     A word is a text between spaces, with its punctuation. `num_bytes` is of UTF-8, with one per
@@ -332,12 +322,12 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> d
     unknown = num_words = num_tokens = num_bytes = 0
     used: set[int] = set()
     pieces: Counter[tuple[str, int]] = Counter()
-    for chunk in chunked(text.items(), lambda item: len(item[0][0])):
-        texts = [" " + word if spaced and after else word for (word, after), _ in chunk]
+    for chunk in chunked(text.items(), lambda item: len(item[0])):
+        texts = [word if spaced else word.removeprefix(" ") for word, _ in chunk]
         encodings = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-        for ((word, _), count), encoding in zip(chunk, encodings, strict=True):
+        for (word, count), encoding in zip(chunk, encodings, strict=True):
             ids = encoding.ids
-            num_bytes += count * (len(word.encode("utf-8", "replace")) + 1)
+            num_bytes += count * (len(word.removeprefix(" ").encode("utf-8", "replace")) + 1)
             num_tokens += count * len(ids)
             used.update(ids)
             if word.strip():
