@@ -46,9 +46,9 @@ from filbert.checkpoints.weights import (
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json, sha256_of, write_json
 from filbert.model.config import EncoderConfig
-from filbert.text.spiece import Convention, PieceOrder
-from filbert.text.spiece import read_json as read_settings_file
+from filbert.text.spiece import PieceOrder
 from filbert.text.tokenizer import Tokenizer
+from filbert.text.vocabulary import Convention, read_settings
 
 _BUFFERS = re.compile(
     r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|inv_freq|h\.\d+\.attn\.(masked_)?bias)"
@@ -577,7 +577,7 @@ def convention_of(
     Raises:
         FormatError: A damaged file, or a tokenizer that does more than its files describe.
     """
-    name = read_settings_file(folder / "tokenizer_config.json").get("tokenizer_class")
+    name = read_settings(folder / "tokenizer_config.json").get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
     if name in _PYTHON_ONLY and not (folder / "tokenizer.json").is_file():
         raise FormatError(
@@ -586,7 +586,7 @@ def convention_of(
         )
     if name in CONVENTIONS:
         return CONVENTIONS[name]
-    raw = config if config is not None else read_settings_file(folder / "config.json")
+    raw = config if config is not None else read_settings(folder / "config.json")
     stated = model_type or raw.get("model_type")
     if not isinstance(stated, str):
         return None

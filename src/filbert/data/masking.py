@@ -6,7 +6,6 @@ grouped and in whatever order they are read. R rows of T tokens are joined end t
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -253,7 +252,6 @@ STYLES = {
 }
 
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def _begins_unigram(piece: str) -> bool:
@@ -264,7 +262,7 @@ def _begins_unigram(piece: str) -> bool:
     if piece[:1] in ("▁", "<") or piece in _MARKS:
         return True
     return not all(
-        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not _UNSPACED.match(mark))
+        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not UNSPACED.match(mark))
         for mark in piece
     )
 

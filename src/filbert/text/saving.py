@@ -13,13 +13,18 @@ from tokenizers import Tokenizer as Backend
 from filbert.errors import FormatError, printable
 from filbert.text.spiece import (
     COMMA_PENALTY,
-    Convention,
     SentencePieceModel,
     ends_in_digit_comma,
     parse_spiece,
     write_spiece,
 )
-from filbert.text.vocabulary import SPIECE_NAMES, Vocabulary, lowercases, read_vocabulary
+from filbert.text.vocabulary import (
+    SPIECE_NAMES,
+    Convention,
+    Vocabulary,
+    lowercases,
+    read_vocabulary,
+)
 
 # The generic class takes tokenizer.json as it is. Those named after a family rebuild it from the
 # classic files, which cannot express everything (transformers 5: words have at most 100 letters).
