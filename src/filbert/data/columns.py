@@ -264,12 +264,10 @@ def recognised(
     if (wants_text and len(texts) != num_texts) or (wants_label and len(labels) != 1):
         roles = ({"text": texts} if wants_text else {}) | ({"label": labels} if wants_label else {})
         raise _unclear(path, known, roles)
-    columns_by_role: dict[str, Any] = {}
-    if wants_text:
-        columns_by_role |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
+    named: dict[str, Any] = dict(zip(("text_column", "text_pair_column"), texts, strict=False))
     if wants_label:
-        columns_by_role["label_column"] = labels[0]
-    return replace(names, **columns_by_role)
+        named["label_column"] = labels[0]
+    return replace(names, **named)
 
 
 def recognition_line(given: ColumnNames, used: ColumnNames) -> str:

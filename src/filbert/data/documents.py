@@ -36,7 +36,6 @@ def read_documents(
 
     Args:
         paths: Files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
-        text_column: Column of a row that holds the text.
         pair_column: Column with one more text of the same document; "text_pair" is optional.
 
     Raises:

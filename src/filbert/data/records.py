@@ -32,9 +32,8 @@ from filbert.data.streams import (
     require_file,
     share_read,
     suffix_of,
-    unreadable,
 )
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import ConfigError, InputError, printable, unreadable_as
 from filbert.files import sha256_of
 
 _FORMATS = {
@@ -157,15 +156,13 @@ def has_columns(path: str | Path) -> bool:
     return str(path) != "-" and suffix_of(path) in _FORMATS
 
 
+@unreadable_as(InputError)
 def file_digest(path: str | Path) -> str:
     """Return the SHA-256 of the file's bytes in hexadecimal, or raise an InputError."""
     if str(path) == "-":
         raise InputError("Standard input is read once, and here it is read twice. Give a file.")
     require_file(path)
-    try:
-        return sha256_of(Path(path))
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return sha256_of(Path(path))
 
 
 def _format_of(path: str | Path) -> str:
@@ -257,7 +254,9 @@ class _Choice:
         }
         for key, own in [*picked.items(), *((None, own) for own in self.extra)]:
             if own not in known:
-                problem = f'no column "{printable(own)}"; the columns are {_listed(names)}'
+                # The first line of a file without a header is a text, so names are cut short.
+                listed = ", ".join(printable(name, 30) for name in names[:20]) or "none"
+                problem = f'no column "{printable(own)}"; the columns are {listed}'
                 raise InputError(f"{where}: {problem}. {self._hint(own, key, names)}")
         for own in self.extra:
             picked.setdefault(own, own)
@@ -310,11 +309,6 @@ def _joined(symbols: list[Any], where: str, key: str) -> str:
                 "symbols without white space, and whole numbers."
             )
     return " ".join(map(str, symbols))
-
-
-def _listed(names: Sequence[str]) -> str:
-    # The first line of a file without a header is a text, so names are cut short.
-    return ", ".join(printable(name, 30) for name in names[:20]) or "none"
 
 
 def _similar(wanted: str, names: Sequence[str]) -> str | None:

@@ -363,13 +363,10 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
 
 def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
     """Return the places of a first and last token in a window; (0, 0) unless it holds all."""
-    if tokens is None:
-        return (0, 0)
-    first, last = tokens
-    if first < window.start or last >= window.start + window.length:
+    if tokens is None or tokens[0] < window.start or tokens[1] >= window.start + window.length:
         return (0, 0)
     shift = window.begin - window.start
-    return (first + shift, last + shift)
+    return (tokens[0] + shift, tokens[1] + shift)
 
 
 def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -447,12 +444,3 @@ def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[S
     place = sum(answer.total >= null.total for answer in answers)
     size = max(count, 2) if place < count else len(answers) + 1
     return [*answers[:place], null, *answers[place:]][:size]
-
-
-def shares(answers: Sequence[SpanAnswer]) -> list[float]:
-    """Return the softmax over the sums of logits; [] of none."""
-    if not answers:
-        return []
-    totals = np.array([answer.total for answer in answers])
-    weights = np.exp(totals - totals.max())
-    return [float(share) for share in weights / weights.sum()]

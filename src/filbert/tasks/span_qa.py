@@ -287,7 +287,8 @@ class SpanQA:
             entries = spans.with_null(entries, null, self.n_best)
             if null_score > self.null_threshold:
                 chosen = null
-        shares = spans.shares(entries)
+        totals = torch.tensor([entry.total for entry in entries], dtype=torch.float64)
+        shares = totals.softmax(0).tolist()
         score = next((s for e, s in zip(entries, shares, strict=True) if e is chosen), 0.0)
         return {
             "id": question.id,

@@ -214,7 +214,6 @@ def learn_merges(
         tokens: The vocabulary so far; it grows up to `size` entries.
         min_count: Least count of a pair to join.
         prefix: Marks a token that continues a word; a joined token has it at most in front.
-        progress: Called for each new token.
 
     Returns:
         The pairs in the order in which they were joined.

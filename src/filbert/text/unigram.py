@@ -75,7 +75,6 @@ def learn_pieces(
 
     Args:
         alphabet: The characters, which are always pieces. Words with others are left out.
-        progress: Called with a description.
     """
     lattice, uses = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))
