@@ -14,7 +14,6 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -252,29 +251,20 @@ def _answers(value: Any, place: str) -> list[dict[str, Any]]:
 _ROWS_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """One question and its context as tokens; all windows share it.
+class Window(NamedTuple):
+    """A piece of a question's context inside one sequence.
 
     Attributes:
+        id: of the question.
         context: the text that answers are cut from.
-        offsets: int32 (N, 2), the characters of the context's tokens.
+        offsets: int32 (N, 2), the characters of the context's tokens; all windows share them.
+        begin: place of its first context token in the sequence.
+        start: number of that token within the context.
     """
 
     id: str
     context: str
     offsets: np.ndarray
-
-
-class Window(NamedTuple):
-    """A piece of a question's context inside one sequence.
-
-    Attributes:
-        begin: place of its first context token in the sequence.
-        start: number of that token within the context.
-    """
-
-    question: Question
     begin: int
     start: int
     length: int
@@ -303,7 +293,7 @@ def cut_up(
     The lengths are keywords of `Tokenizer.windows`. A question that is too long to add its context
     is an InputError with file, line and id.
     """
-    last: Question | None = None
+    last: Window | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[begin : begin + _ROWS_AT_ONCE]
         try:
@@ -316,12 +306,12 @@ def cut_up(
             raise InputError(f"{error} Or lower --max-question-length.") from error
         for row, encodings in zip(some, pieces, strict=True):
             windows = _windows_of(row, encodings, last)
-            last = windows[0].question
+            last = windows[0]
             yield row, encodings, windows
 
 
-def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None) -> list[Window]:
-    """Return the windows of a question; the one before it often has the same context."""
+def _windows_of(row: Row, encodings: Sequence[Encoding], before: Window | None) -> list[Window]:
+    """Return the windows of a question; the question before it often has the same context."""
     context: str = row.values["context"]
     places = []
     for encoding in encodings:
@@ -337,18 +327,19 @@ def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None
         for encoding, (b, s, n) in zip(encodings, places, strict=True):
             assert encoding.offsets is not None
             offsets[s : s + n] = encoding.offsets[b : b + n]
-    question = Question(row.values["id"], context, offsets)
-    return [Window(question, *place) for place in places]
+    return [Window(row.values["id"], context, offsets, *place) for place in places]
 
 
-def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
+def wanted_tokens(row: Row, window: Window) -> tuple[int, int] | None:
     """Return the first and last token of the first answer, without spaces around it, or None.
+
+    They are numbers of tokens of the context, so any window of the question will do.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
     """
     answer = row.values["answers"][0]
-    if not at_its_offset(answer, question.context):
+    if not at_its_offset(answer, window.context):
         raise InputError(
             f"{question_place(row)}: the answer is not in the context at its answer_start "
             f"{answer['answer_start']}, counted in characters. Fix or remove the question; "
@@ -356,7 +347,7 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
         )
     text: str = answer["text"]
     begin = answer["answer_start"] + len(text) - len(text.lstrip())
-    starts, ends = question.offsets.T
+    starts, ends = window.offsets.T
     inside = np.flatnonzero((ends > begin) & (starts < begin + len(text.strip())))
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
@@ -421,7 +412,7 @@ def best_answers(
         np.concatenate([part[k] for part in parts]) for k in range(4)
     )
     start_logits, end_logits = start_logits.astype(np.float64), end_logits.astype(np.float64)
-    context, offsets = windows[0].question.context, windows[0].question.offsets
+    context, offsets = windows[0].context, windows[0].offsets
     answers: dict[str, SpanAnswer] = {}
     for k in np.argsort(-(start_logits + end_logits), kind="stable"):
         start, end = int(offsets[first[k], 0]), int(offsets[last[k], 1])
