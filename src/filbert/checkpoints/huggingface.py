@@ -48,7 +48,7 @@ from filbert.files import MAX_JSON_BYTES, read_json, sha256_of, write_json
 from filbert.model.config import EncoderConfig
 from filbert.text.spiece import PieceOrder
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.vocabulary import Convention, read_settings
+from filbert.text.vocabulary import NO_CONVENTION, Convention, read_settings
 
 _BUFFERS = re.compile(
     r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|inv_freq|h\.\d+\.attn\.(masked_)?bias)"
@@ -567,8 +567,8 @@ _PYTHON_ONLY = (
 @unreadable_as(FormatError)
 def convention_of(
     folder: Path, model_type: str | None = None, config: Mapping[str, Any] | None = None
-) -> Convention | None:
-    """Return the convention of the tokenizer in a folder; None if it is unknown.
+) -> Convention:
+    """Return the convention of the tokenizer in a folder, or NO_CONVENTION.
 
     Args:
         model_type: The family, if known; by default that of config.json.
@@ -589,8 +589,8 @@ def convention_of(
     raw = config if config is not None else read_settings(folder / "config.json")
     stated = model_type or raw.get("model_type")
     if not isinstance(stated, str):
-        return None
-    return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""))
+        return NO_CONVENTION
+    return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""), NO_CONVENTION)
 
 
 def read_tokenizer(folder: Path, *, config: Mapping[str, Any] | None = None) -> Tokenizer:

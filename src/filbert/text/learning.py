@@ -227,7 +227,7 @@ def learn_merges(
     merges: list[tuple[str, str]] = []
     while queue and len(tokens) < size:
         negative, key = heappop(queue)
-        count = pairs.counts.get(key, 0)
+        count = pairs.counts[key]
         if count != -negative:
             # Its count has decreased since it was queued.
             if count > 0:
@@ -253,7 +253,7 @@ class _Pairs:
 
     def __init__(self, words: Sequence[tuple[list[int], int]]) -> None:
         self.words = words
-        self.counts: dict[int, int] = {}
+        self.counts: Counter[int] = Counter()
         self.where: dict[int, array[int]] = {}
         for index, (symbols, count) in enumerate(words):
             for left, right in zip(symbols, symbols[1:], strict=False):
@@ -264,10 +264,7 @@ class _Pairs:
             self.where[pair] = array("I", (index,))
         elif self.where[pair][-1] != index:  # a pair may occur twice in a word
             self.where[pair].append(index)
-        self.counts[pair] = self.counts.get(pair, 0) + count
-
-    def _remove(self, pair: int, count: int) -> None:
-        self.counts[pair] = self.counts.get(pair, 0) - count
+        self.counts[pair] += count
 
     def join(self, left: int, right: int, joined: int) -> set[int]:
         """Join two neighbours in all words; return the pairs that occur more often now."""
@@ -280,12 +277,12 @@ class _Pairs:
                 if symbols[at + 1] == right:
                     if at:
                         before = symbols[at - 1] << _HALF
-                        self._remove(before | left, count)
+                        self.counts[before | left] -= count
                         self._add(before | joined, count, index)
                         raised.add(before | joined)
                     if at + 2 < len(symbols):
                         after = symbols[at + 2]
-                        self._remove(right << _HALF | after, count)
+                        self.counts[right << _HALF | after] -= count
                         self._add(joined << _HALF | after, count, index)
                         raised.add(joined << _HALF | after)
                     symbols[at : at + 2] = [joined]
@@ -539,8 +536,8 @@ def _learn_unigram(
     backend = build_unigram(model, lowercase=not options.cased, keep_accents=options.cased)
     backend.add_special_tokens([AddedToken(name, normalized=False) for name in specials])
     names = find_specials(known.__contains__, {})
-    backend.post_processor = bert_template(backend, names, None)
-    return Tokenizer(Vocabulary(backend, names, None, {"keep_accents": options.cased}))
+    backend.post_processor = bert_template(backend, names)
+    return Tokenizer(Vocabulary(backend, names))
 
 
 def _learn_symbols(

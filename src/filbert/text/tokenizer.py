@@ -21,6 +21,7 @@ from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.saving import fingerprint, save_vocabulary
 from filbert.text.vocabulary import (
     LARGEST_ID,
+    NO_CONVENTION,
     SURROGATE,
     Convention,
     Vocabulary,
@@ -275,7 +276,7 @@ class Tokenizer:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, as_google: bool = False, convention: Convention | None = None
+        cls, folder: str | Path, *, as_google: bool = False, convention: Convention = NO_CONVENTION
     ) -> Tokenizer:
         """Read the tokenizer of a folder; see `read_vocabulary` for layouts and errors."""
         return cls(read_vocabulary(Path(folder), as_google=as_google, convention=convention))

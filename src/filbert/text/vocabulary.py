@@ -269,6 +269,10 @@ class Convention:
     is_exact: bool = True
 
 
+# Of a family that is not known.
+NO_CONVENTION = Convention("", is_exact=False)
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The tokenizer in a folder.
@@ -276,7 +280,7 @@ class Vocabulary:
     Attributes:
         specials: The texts of cls, sep, mask, pad and unk, where the vocabulary has them.
         max_length: The limit in the folder's files, in tokens with special ones, or None.
-        convention: The family's, where it is known.
+        convention: The family's.
         spiece: Content of the SentencePiece model file in the folder.
     """
 
@@ -284,7 +288,7 @@ class Vocabulary:
     specials: dict[str, str]
     max_length: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    convention: Convention | None = None
+    convention: Convention = NO_CONVENTION
     spiece: bytes | None = None
 
     @property
@@ -315,7 +319,7 @@ class Vocabulary:
 
 @unreadable_as(FormatError)
 def read_vocabulary(
-    folder: Path, *, as_google: bool = False, convention: Convention | None = None
+    folder: Path, *, as_google: bool = False, convention: Convention = NO_CONVENTION
 ) -> Vocabulary:
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
@@ -334,8 +338,8 @@ def read_vocabulary(
     home = file.parent
     settings = read_settings(home / "special_tokens_map.json")
     settings |= read_settings(home / "tokenizer_config.json")
-    stated = {} if convention is None else convention.specials
-    options: dict[str, Any] = {f"{role}_token": name for role, name in stated.items()}
+    stated = convention.specials.items()
+    options: dict[str, Any] = {f"{role}_token": name for role, name in stated}
     options |= {**settings, "as_google": as_google}
     with damage_named(file):
         backend = read(file, options, convention)
@@ -424,9 +428,7 @@ def _steps(normalizer: Any) -> list[Any]:
     return [normalizer[index] for index in range(len(normalizer))]
 
 
-def _read_tokenizer_json(
-    path: Path, options: dict[str, Any], convention: Convention | None
-) -> Tokenizer:
+def _read_tokenizer_json(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     text = read_text(path)
     backend = Tokenizer.from_str(text)
     if (kind := type(backend.model).__name__) not in _KINDS:
@@ -440,9 +442,7 @@ def _read_tokenizer_json(
     return backend
 
 
-def _read_wordpiece(
-    path: Path, options: dict[str, Any], convention: Convention | None
-) -> Tokenizer:
+def _read_wordpiece(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     if options.get("word_tokenizer_type", "basic") != "basic":
         raise FormatError(
             f"{path.parent}: word_tokenizer_type is {short(options['word_tokenizer_type'])}; only "
@@ -491,12 +491,12 @@ def build_symbols(symbols: Iterable[str], names: dict[str, str]) -> Tokenizer:
     ids = {symbol: number for number, symbol in enumerate(symbols)}
     backend = Tokenizer(models.WordLevel(ids, unk_token=names["unk"]))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens(_specials(names, None))
-    backend.post_processor = bert_template(backend, names, None)
+    backend.add_special_tokens(_specials(names))
+    backend.post_processor = bert_template(backend, names)
     return backend
 
 
-def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
+def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     ids = read_settings(path, most=4 * MAX_JSON_BYTES)
     if not ids or any(type(n) is not int or not 0 <= n <= LARGEST_ID for n in ids.values()):
         raise FormatError(f"{path}: not a vocabulary; expected an object of token: number.")
@@ -533,9 +533,9 @@ def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | 
     return backend
 
 
-def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
+def _read_unigram(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     model = parse_spiece(read_data(path), path)
-    order = convention.order if convention else None
+    order = convention.order
     if order is not None:
         extra = options.get("extra_ids")
         if isinstance(extra, int) and 0 <= extra < len(order.tail):
@@ -558,7 +558,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     return backend
 
 
-_Reader = Callable[[Path, dict[str, Any], Convention | None], Tokenizer]
+_Reader = Callable[[Path, dict[str, Any], Convention], Tokenizer]
 # The usual name of each layout's file, the end of other names, and the reader, in the order in
 # which they are tried.
 _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
@@ -569,8 +569,8 @@ _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
 )
 
 
-def _specials(names: dict[str, str], convention: Convention | None) -> list[AddedToken]:
-    strip = convention is not None and (convention.double_separator or convention.cls_last)
+def _specials(names: dict[str, str], convention: Convention = NO_CONVENTION) -> list[AddedToken]:
+    strip = convention.double_separator or convention.cls_last
     return [
         AddedToken(name, lstrip=strip and role == "mask", normalized=False, special=True)
         for role, name in names.items()
@@ -578,7 +578,7 @@ def _specials(names: dict[str, str], convention: Convention | None) -> list[Adde
 
 
 def bert_template(
-    backend: Tokenizer, names: dict[str, str], convention: Convention | None
+    backend: Tokenizer, names: dict[str, str], convention: Convention = NO_CONVENTION
 ) -> processors.TemplateProcessing:
     """Return CLS A SEP, or CLS A SEP B SEP with type 1 from B on. Devlin et al. 2019, figure 2.
 
@@ -595,10 +595,10 @@ def bert_template(
         )
     cls = names["cls"]
     pair = [f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"]
-    if convention is not None and convention.double_separator:
+    if convention.double_separator:
         pair = [f"{cls}:0", "$A:0", f"{sep}:0", f"{sep}:0", "$B:0", f"{sep}:0"]
     single = pair[:3]
-    if convention is not None and convention.cls_last:
+    if convention.cls_last:
         single, pair = ([*text, f"{cls}:2"] for text in (single[1:], pair[1:]))
     return processors.TemplateProcessing(
         single=single,
