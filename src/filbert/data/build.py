@@ -170,7 +170,7 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
             if not overwrite:
                 problem = error if isinstance(error, FormatError) else f"{folder} is damaged."
                 raise FormatError(f"{problem} To start again, give --overwrite.") from error
-    elif any(path.name != f".{PROGRESS}.tmp" for path in folder.iterdir()):
+    elif not all(path.name.startswith(f".{PROGRESS}.") for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds other files and no corpus. Name another folder.")
     done = plan | {"shards": shards}
     # Written first, so that a kill from here on leaves a folder that is known to be a corpus.
