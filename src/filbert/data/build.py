@@ -307,10 +307,8 @@ def encode_blocks(
     The tokenizers library, which takes three quarters of the time, runs without Python's lock.
     Special tokens that are written in a text ("[SEP]", "</s>") are encoded as ordinary text.
 
-    Args:
-        tokenizer: Folder of the tokenizer.
-        by_rules: Whether lines are split into sentences; otherwise, and of symbols always, a line
-            is a sentence.
+    `tokenizer` is a folder. Lines are split into sentences if `by_rules`; otherwise, and of symbols
+    always, a line is a sentence.
     """
     loaded = Tokenizer.load(tokenizer)
     loaded.backend.encode_special_tokens = True

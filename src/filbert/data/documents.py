@@ -100,10 +100,8 @@ MAX_REMEMBERED = 4_000_000
 def blocks_of(documents: Iterable[Document], counts: Counter[str]) -> Iterator[list[Document]]:
     """Yield documents in blocks, without those that equal an earlier one by 64 bits of BLAKE2b.
 
-    Args:
-        documents: All of them.
-        counts: Counts read_documents, read_lines, read_bytes (of UTF-8, with a newline per line)
-            and duplicate_documents, as far as they were read.
+    Adds read_documents, read_lines, read_bytes (of UTF-8, with a newline per line) and
+    duplicate_documents to `counts`, as far as they were read.
     """
     seen: set[bytes] = set()
     pending: list[Document] = []

@@ -143,10 +143,8 @@ def choose_ngrams(
     """Choose 1 to `longest` whole words from each start, n with a probability proportional to 1/n.
 
     An n-gram that would exceed `wanted` is shortened or left out, as is one that overlaps an
-    earlier one. As in the reference, it may cross the separator of two segments.
-
-    Args:
-        chances: Uniform draws, one per word.
+    earlier one. As in the reference, it may cross the separator of two segments. `chances` are
+    uniform draws, one per word.
 
     Source: create_masked_lm_predictions in create_pretraining_data.py of google-research/albert,
     and of google-research/bert for whole words, where `longest` is 1.

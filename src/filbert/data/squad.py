@@ -363,10 +363,8 @@ def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
 def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return the window that predicts each token: int64 (N,); the first of equally good ones.
 
-    It maximises min(tokens to the left, tokens to the right) + 0.01 * window length.
-
-    Args:
-        spans: start and length of every window, in order, covering the context.
+    It maximises min(tokens to the left, tokens to the right) + 0.01 * window length. `spans` are
+    the start and length of every window, in order, covering the context.
     """
     size = max(start + length for start, length in spans)
     owner = np.zeros(size, dtype=np.int64)

@@ -34,10 +34,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
 
     A first line of two whole numbers (how many words, of what dimension) is word2vec's and
     fastText's; GloVe's files have none. A word may hold spaces: the last numbers of the line count.
-    The first vector of a repeated word is used.
-
-    Args:
-        words: Those that are kept in memory; None for all.
+    The first vector of a repeated word is used. Only `words` are kept in memory; None for all.
 
     Raises:
         InputError: No such file, one that is not such text, a line with fewer or more numbers than

@@ -149,10 +149,8 @@ def count_words(
 ) -> tuple[WordCounter, set[int], dict[str, int]]:
     """Count the words of a text; if they do not fit into the memory, the rarest are dropped.
 
-    One document in HELD_OUT_EVERY is withheld, and at least one of two.
-
-    Args:
-        held_out: The only document to withhold, if no draw was low enough in an earlier reading.
+    One document in HELD_OUT_EVERY is withheld, and at least one of two: only `held_out`, if no draw
+    was low enough in an earlier reading.
 
     Returns:
         The words, the numbers of the withheld documents, and facts for the report. Bytes are UTF-8,

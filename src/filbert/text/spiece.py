@@ -120,10 +120,8 @@ def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
     """Return the content of a model file that SentencePiece itself reads, with the same ids.
 
     It normalizes by the model's character map, joins spaces and puts one before a text. Such a file
-    cannot express other normalization, such as lower-casing.
-
-    Args:
-        control: The pieces that never occur in a text.
+    cannot express other normalization, such as lower-casing. The pieces in `control` never occur in
+    a text.
     """
     parts = []
     for number, (text, score) in enumerate(model.pieces):

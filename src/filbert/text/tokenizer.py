@@ -459,7 +459,6 @@ class Tokenizer:
         say everything, else the generic one, which reads tokenizer.json only.
 
         Args:
-            folder: Created if missing.
             max_length: The limit that is written if this tokenizer's own files named none.
             token_type_ids: Whether other tools pass token types to the model. None: if this
                 tokenizer's pairs have any.
