@@ -333,7 +333,7 @@ def _windows_of(row: Row, encodings: Sequence[Encoding], before: Window | None) 
 def wanted_tokens(row: Row, window: Window) -> tuple[int, int] | None:
     """Return the first and last token of the first answer, without spaces around it, or None.
 
-    They are numbers of tokens of the context, so any window of the question will do.
+    They are numbers of tokens of the context, the same from each window of the question.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
