@@ -10,6 +10,7 @@ from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.huggingface import CONVENTIONS, convention_of, read_tokenizer
 from filbert.errors import FormatError
 from filbert.text.spiece import SentencePieceModel, write_spiece
+from filbert.text.vocabulary import NO_CONVENTION
 
 PIECES = (("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("▁the", -1.0), ("▁film", -2.0))
 
@@ -37,14 +38,14 @@ def test_the_class_of_the_tokenizer_goes_before_the_type_of_the_model(
 
 
 def test_what_is_not_known_has_no_convention(tmp_path):
-    assert convention_of(tmp_path) is None
+    assert convention_of(tmp_path) is NO_CONVENTION
     state(tmp_path, model_type="modernbert", name=["odd"])
-    assert convention_of(tmp_path) is None
+    assert convention_of(tmp_path) is NO_CONVENTION
     assert convention_of(tmp_path, "albert") is CONVENTIONS["AlbertTokenizer"]
 
 
 def test_every_family_but_those_with_tokenizer_json_only_has_a_convention(tmp_path):
-    without = {name for name in FAMILIES if convention_of(tmp_path, name) is None}
+    without = {name for name in FAMILIES if convention_of(tmp_path, name) is NO_CONVENTION}
     assert without <= FAMILIES.keys() - set(RECOGNISED) | {"modernbert"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.data.squad import Question, SpanAnswer, Window, best_answers, best_windows, with_null
+from filbert.data.squad import SpanAnswer, Window, best_answers, best_windows, with_null
 
 
 def test_a_token_belongs_to_the_window_that_shows_most_around_it():
@@ -47,7 +47,7 @@ def test_no_answer_is_listed_at_its_rank(n_best, null, wanted):
 
 
 def test_tokens_that_stand_for_spaces_alone_are_no_answer():
-    question = Question("q", " film", np.array([[0, 1], [0, 5]]))
+    window = Window("q", " film", np.array([[0, 1], [0, 5]]), 0, 0, 2)
     logits = np.array([[2.0, 0.0], [1.0, 0.0]])
-    answers = best_answers([Window(question, 0, 0, 2)], [logits], n_best=9, max_length=1)
+    answers = best_answers([window], [logits], n_best=9, max_length=1)
     assert answers == [SpanAnswer("film", 1, 5, 1.0, 0.0)]

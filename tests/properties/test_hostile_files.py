@@ -22,7 +22,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
-from filbert.text import spiece
+from filbert.text import vocabulary
 from filbert.text.tokenizer import Tokenizer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -274,7 +274,7 @@ def test_a_tokenizer_file_larger_than_any_is_not_read(tmp_path, name, monkeypatc
 
 
 def test_a_vocabulary_of_empty_lines_is_refused_before_it_is_cut(tmp_path, monkeypatch, refused):
-    monkeypatch.setattr(spiece, "_MAX_LINES", 1000)
+    monkeypatch.setattr(vocabulary, "_MAX_LINES", 1000)
     (tmp_path / "vocab.txt").write_bytes(b"[CLS]\n[SEP]\n[UNK]\n" + b"\n" * 1000)
     refused(lambda: Tokenizer.load(tmp_path), "1,000 lines")
 

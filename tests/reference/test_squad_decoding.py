@@ -38,7 +38,7 @@ def slowly(task: SpanQA, windows: list[Example], outputs: list[torch.Tensor]) ->
     def shows_most(token: int) -> int:
         best, chosen = -1.0, -1
         for number, example in enumerate(windows):
-            _, _, start, length = example.source
+            *_, start, length = example.source
             end = start + length - 1
             if start <= token <= end:
                 score = min(token - start, end - token) + 0.01 * length
@@ -49,7 +49,7 @@ def slowly(task: SpanQA, windows: list[Example], outputs: list[torch.Tensor]) ->
     null, null_pair = 1e9, (0.0, 0.0)
     candidates: list[tuple[float, float, int, int]] = []
     for number, (example, output) in enumerate(zip(windows, outputs, strict=True)):
-        _, begin, start, length = example.source
+        *_, begin, start, length = example.source
         starts, ends = output[:, 0].tolist(), output[:, 1].tolist()
         if starts[0] + ends[0] < null:
             null, null_pair = starts[0] + ends[0], (starts[0], ends[0])
@@ -66,14 +66,14 @@ def slowly(task: SpanQA, windows: list[Example], outputs: list[torch.Tensor]) ->
                 candidates.append((starts[s], ends[e], token, e - begin + start))
     if task.has_unanswerable:
         candidates.append((*null_pair, -1, -1))
-    question = windows[0].source.question
+    window = windows[0].source
     listed: dict[str, float] = {}
     for s, e, first, last in sorted(candidates, key=lambda c: -(c[0] + c[1])):
         if len(listed) == task.n_best:
             break
         text = ""
         if first >= 0:
-            text = question.context[question.offsets[first][0] : question.offsets[last][1]].strip()
+            text = window.context[window.offsets[first][0] : window.offsets[last][1]].strip()
             if not text:
                 continue
         listed.setdefault(text, s + e)
@@ -130,7 +130,7 @@ def test_every_answer_that_tokens_can_spell_is_recovered_from_its_own_target(row
         outputs.append(output)
     first = {}
     for example in examples:
-        first.setdefault(example.row, example.source.question)
+        first.setdefault(example.row, example.source)
     spelt = 0
     for index, (row, found) in enumerate(zip(some, task.decode(outputs, examples), strict=True)):
         answer = row.values["answers"][0]

@@ -46,9 +46,9 @@ from filbert.checkpoints.weights import (
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json, sha256_of, write_json
 from filbert.model.config import EncoderConfig
-from filbert.text.spiece import Convention, PieceOrder
-from filbert.text.spiece import read_json as read_settings_file
+from filbert.text.spiece import PieceOrder
 from filbert.text.tokenizer import Tokenizer
+from filbert.text.vocabulary import NO_CONVENTION, Convention, read_settings
 
 _BUFFERS = re.compile(
     r"(.*\.)?(embeddings\.(position_ids|token_type_ids)|inv_freq|h\.\d+\.attn\.(masked_)?bias)"
@@ -567,8 +567,8 @@ _PYTHON_ONLY = (
 @unreadable_as(FormatError)
 def convention_of(
     folder: Path, model_type: str | None = None, config: Mapping[str, Any] | None = None
-) -> Convention | None:
-    """Return the convention of the tokenizer in a folder; None if it is unknown.
+) -> Convention:
+    """Return the convention of the tokenizer in a folder, or NO_CONVENTION.
 
     Args:
         model_type: The family, if known; by default that of config.json.
@@ -577,7 +577,7 @@ def convention_of(
     Raises:
         FormatError: A damaged file, or a tokenizer that does more than its files describe.
     """
-    name = read_settings_file(folder / "tokenizer_config.json").get("tokenizer_class")
+    name = read_settings(folder / "tokenizer_config.json").get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
     if name in _PYTHON_ONLY and not (folder / "tokenizer.json").is_file():
         raise FormatError(
@@ -586,11 +586,11 @@ def convention_of(
         )
     if name in CONVENTIONS:
         return CONVENTIONS[name]
-    raw = config if config is not None else read_settings_file(folder / "config.json")
+    raw = config if config is not None else read_settings(folder / "config.json")
     stated = model_type or raw.get("model_type")
     if not isinstance(stated, str):
-        return None
-    return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""))
+        return NO_CONVENTION
+    return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""), NO_CONVENTION)
 
 
 def read_tokenizer(folder: Path, *, config: Mapping[str, Any] | None = None) -> Tokenizer:

@@ -36,8 +36,6 @@ from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import available_cores, flush, locked, read_json, write_json
 from filbert.text.tokenizer import Tokenizer, tokenised
 
-Block = Sequence[Document]
-
 # The name of a shard while it is written.
 _UNFINISHED = ".shard.tmp"
 # Tokens per shard; it ends with the block of text that reaches this number.
@@ -71,7 +69,7 @@ def build_corpus(
     options: CorpusOptions | None = None,
     workers: int | None = 1,
     overwrite: bool = False,
-    on_progress: Callable[[int, int, float], None] | None = None,
+    on_progress: Callable[[int, int, float], None] = lambda *_: None,
 ) -> Built:
     """Tokenise files into the folder `out`; `shards` describes the format.
 
@@ -114,8 +112,7 @@ def build_corpus(
             num_bytes = -counts["read_bytes"]
 
             def report(num_tokens: int) -> None:
-                if on_progress:
-                    on_progress(counts["read_bytes"], num_tokens, time.perf_counter() - begin)
+                on_progress(counts["read_bytes"], num_tokens, time.perf_counter() - begin)
 
             by_rules = options.sentences == "rules"
             encoded = encode_blocks(blocks, folder / TOKENIZER, by_rules=by_rules, workers=workers)
@@ -170,7 +167,7 @@ def _resume(folder: Path, plan: dict[str, Any], overwrite: bool) -> dict[str, An
             if not overwrite:
                 problem = error if isinstance(error, FormatError) else f"{folder} is damaged."
                 raise FormatError(f"{problem} To start again, give --overwrite.") from error
-    elif any(path.name != f".{PROGRESS}.tmp" for path in folder.iterdir()):
+    elif not all(path.name.startswith(f".{PROGRESS}.") for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds other files and no corpus. Name another folder.")
     done = plan | {"shards": shards}
     # Written first, so that a kill from here on leaves a folder that is known to be a corpus.
@@ -277,7 +274,7 @@ class EncodedBlock(NamedTuple):
     unknown_tokens: int
 
 
-def _encode_block(tokenizer: Tokenizer, by_rules: bool, block: Block) -> EncodedBlock:
+def _encode_block(tokenizer: Tokenizer, by_rules: bool, block: list[Document]) -> EncodedBlock:
     """Turn documents into token ids; those without a token are left out and counted."""
     if by_rules:
         documents = [[s for line in lines for s in split_sentences(line)] for lines in block]
@@ -303,17 +300,15 @@ def _encode_block(tokenizer: Tokenizer, by_rules: bool, block: Block) -> Encoded
 
 
 def encode_blocks(
-    blocks: Iterable[Block], tokenizer: Path, *, by_rules: bool, workers: int
+    blocks: Iterable[list[Document]], tokenizer: Path, *, by_rules: bool, workers: int
 ) -> Generator[EncodedBlock, None, None]:
     """Encode blocks in `workers` threads, in order.
 
     The tokenizers library, which takes three quarters of the time, runs without Python's lock.
     Special tokens that are written in a text ("[SEP]", "</s>") are encoded as ordinary text.
 
-    Args:
-        tokenizer: Folder of the tokenizer.
-        by_rules: Whether lines are split into sentences; otherwise, and of symbols always, a line
-            is a sentence.
+    `tokenizer` is a folder. Lines are split into sentences if `by_rules`; otherwise, and of symbols
+    always, a line is a sentence.
     """
     loaded = Tokenizer.load(tokenizer)
     loaded.backend.encode_special_tokens = True

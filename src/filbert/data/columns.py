@@ -13,7 +13,7 @@ from typing import Any
 
 from filbert.data.labels import MAX_LABEL, is_set
 from filbert.data.records import Row, column_names, has_columns, read_rows
-from filbert.data.streams import OnError, check_each, name_of
+from filbert.data.streams import OnError, check_each, name_of, raised
 from filbert.errors import ConfigError, InputError, printable
 
 # Rows whose values are looked at to recognise columns.
@@ -167,7 +167,7 @@ class ColumnNames:
         required: Sequence[str],
         optional: Sequence[str] = (),
         extra: Sequence[str] = (),
-        on_error: OnError | None = None,
+        on_error: OnError = raised,
     ) -> Iterator[Row]:
         """Return the rows of a file under the standard names; see `read_rows`.
 
@@ -264,12 +264,10 @@ def recognised(
     if (wants_text and len(texts) != num_texts) or (wants_label and len(labels) != 1):
         roles = ({"text": texts} if wants_text else {}) | ({"label": labels} if wants_label else {})
         raise _unclear(path, known, roles)
-    columns_by_role: dict[str, Any] = {}
-    if wants_text:
-        columns_by_role |= dict(zip(("text_column", "text_pair_column"), texts, strict=False))
+    named: dict[str, Any] = dict(zip(("text_column", "text_pair_column"), texts, strict=False))
     if wants_label:
-        columns_by_role["label_column"] = labels[0]
-    return replace(names, **columns_by_role)
+        named["label_column"] = labels[0]
+    return replace(names, **named)
 
 
 def recognition_line(given: ColumnNames, used: ColumnNames) -> str:

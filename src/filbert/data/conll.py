@@ -17,7 +17,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, guarded, has_columns
-from filbert.data.streams import Lines, OnError, name_of, require_file, suffix_of
+from filbert.data.streams import Lines, OnError, name_of, raised, require_file, suffix_of
 from filbert.errors import InputError
 from filbert.text.tokenizer import UNSPACED, Encoding
 
@@ -59,7 +59,7 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
 
 
 def read_conll(
-    path: str | Path, *, labelled: bool = True, on_error: OnError | None = None
+    path: str | Path, *, labelled: bool = True, on_error: OnError = raised
 ) -> Iterator[Row]:
     """Return a row per sentence: `tokens`, `tags` and `lines`, the line of every word.
 
@@ -122,8 +122,7 @@ def _damage(columns: list[str], width: int, num_words: int, labelled: bool) -> s
 # Words
 
 _PIECE = re.compile(r"\w+|[^\w\s]")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_ANY_PIECE = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]")
+_ANY_PIECE = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\w)+|[^\w\s]")
 # Joiners, the soft hyphen and the word joiner: no word by themselves, and tokenizers drop them.
 _JOINERS = "\u200c\u200d\u00ad\u2060"
 
@@ -166,7 +165,7 @@ def _continues(text: str, word: int, place: int) -> bool:
     """Return whether the word that begins at `word` goes on at `place`."""
     if _is_mark(text[place]):
         return True
-    if not _is_mark(text[place - 1]) or _UNSPACED.match(text[place]):
+    if not _is_mark(text[place - 1]) or UNSPACED.match(text[place]):
         return False
     return text[word].isalnum() and (text[place].isalnum() or text[place] == "_")
 
@@ -281,7 +280,7 @@ def read_sentences(
     names: ColumnNames,
     *,
     labelled: bool = True,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
 
@@ -290,7 +289,6 @@ def read_sentences(
 
     Args:
         path: "-" is standard input: JSON Lines, or one text a line.
-        names: The user's names for the four columns.
         labelled: Whether tags or spans must be there; if not, they are not read.
         on_error: As for `read_rows`, which raises the same errors.
     """

@@ -36,7 +36,6 @@ def read_documents(
 
     Args:
         paths: Files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
-        text_column: Column of a row that holds the text.
         pair_column: Column with one more text of the same document; "text_pair" is optional.
 
     Raises:
@@ -63,7 +62,7 @@ def _plain(path: str | Path) -> Iterator[Document]:
     size = 0
     with closing(Lines(path)) as lines:
         for number, line in chain(enumerate(lines, 1), [(0, "")]):
-            lines.report_bad(number, number, raised)
+            lines.report_bad(number, raised)
             text = line.strip()
             if pending and (not text or size + len(text) > MAX_DOCUMENT):
                 yield tuple(pending)
@@ -101,10 +100,8 @@ MAX_REMEMBERED = 4_000_000
 def blocks_of(documents: Iterable[Document], counts: Counter[str]) -> Iterator[list[Document]]:
     """Yield documents in blocks, without those that equal an earlier one by 64 bits of BLAKE2b.
 
-    Args:
-        documents: All of them.
-        counts: Counts read_documents, read_lines, read_bytes (of UTF-8, with a newline per line)
-            and duplicate_documents, as far as they were read.
+    Adds read_documents, read_lines, read_bytes (of UTF-8, with a newline per line) and
+    duplicate_documents to `counts`, as far as they were read.
     """
     seen: set[bytes] = set()
     pending: list[Document] = []

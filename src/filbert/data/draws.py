@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# What keys are used for, so that no two uses share draws.
+# What keys are used for, so that no two uses share draws: masks, which sentences go together,
+# hashes of shingles, and the order in which rows are dealt to splits.
 MASKS, PLANS, HASHES, LOTS = range(4)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -22,12 +23,9 @@ def mixed(x: np.ndarray) -> np.ndarray:
 
 
 def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = MASKS) -> np.ndarray:
-    """Return one key per row or document, uint64, from which all its draws follow.
+    """Return the key of each row or document, uint64, from which all its draws follow.
 
-    Args:
-        numbers: Integers, of the rows or documents.
-        use: MASKS, PLANS (which sentences go together), HASHES (of shingles) or LOTS (the order in
-            which rows are dealt to splits).
+    `numbers` are integers, those of the rows or documents.
     """
     key = np.zeros(1, dtype=np.uint64)
     for part in (use, seed, version):

@@ -18,7 +18,7 @@ import numpy as np
 
 from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
-from filbert.data.loader import Loader, deal
+from filbert.data.loader import Loader, deal, epoch_order
 from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
 from filbert.data.shards import Corpus, Sentences
 from filbert.errors import ConfigError, InputError
@@ -233,9 +233,7 @@ class Instances:
 
         Of a plan with more rows than the first, some are left out; with fewer, some are repeated.
         """
-        # Philox is counter-based: the key alone decides the order, on every machine.
-        generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        rows = generator.permutation(len(self.plan(self.version(epoch))))
+        rows = epoch_order(self.seed, epoch, len(self.plan(self.version(epoch))))
         return np.resize(rows, self.num_rows)
 
     def lengths(self, version: int, rows: np.ndarray) -> np.ndarray:

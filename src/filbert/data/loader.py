@@ -39,8 +39,7 @@ class Loader:
         self.rows = by_row(examples)
         self.batch_size = batch_size
         self.max_tokens = max_tokens
-        self.seed = seed
-        self._order = lru_cache(maxsize=2)(self._shuffled)
+        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(seed, epoch, len(self.rows)))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -61,11 +60,6 @@ class Loader:
         """The examples of any row, for a rank without rows in a step."""
         return self.rows[0]
 
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        # Philox is counter-based: the key alone decides the order, on every machine.
-        generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        return generator.permutation(len(self.rows))
-
     def rows_of(self, step: int) -> list[list[Example]]:
         """Return the rows of optimizer step `step` (from 0), over all ranks, shortest first."""
         epoch, inside = divmod(step, self.steps_per_epoch)
@@ -82,6 +76,12 @@ class Loader:
         sizes = [sum(len(example.input_ids) for example in row) for row in rows]
         dealt = deal(sizes, max_tokens=self.max_tokens, rank=rank, world=world)
         return [[example for i in batch for example in rows[i]] for batch in dealt]
+
+
+def epoch_order(seed: int, epoch: int, num_rows: int) -> np.ndarray:
+    """Return the rows of an epoch in random order, int64 (`num_rows`,)."""
+    # Philox is counter-based: the key alone decides the order, on every machine.
+    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(num_rows)
 
 
 def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> list[list[int]]:

@@ -6,7 +6,6 @@ grouped and in whatever order they are read. R rows of T tokens are joined end t
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -144,10 +143,8 @@ def choose_ngrams(
     """Choose 1 to `longest` whole words from each start, n with a probability proportional to 1/n.
 
     An n-gram that would exceed `wanted` is shortened or left out, as is one that overlaps an
-    earlier one. As in the reference, it may cross the separator of two segments.
-
-    Args:
-        chances: Uniform draws, one per word.
+    earlier one. As in the reference, it may cross the separator of two segments. `chances` are
+    uniform draws, one per word.
 
     Source: create_masked_lm_predictions in create_pretraining_data.py of google-research/albert,
     and of google-research/bert for whole words, where `longest` is 1.
@@ -253,7 +250,6 @@ STYLES = {
 }
 
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def _begins_unigram(piece: str) -> bool:
@@ -264,7 +260,7 @@ def _begins_unigram(piece: str) -> bool:
     if piece[:1] in ("▁", "<") or piece in _MARKS:
         return True
     return not all(
-        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not _UNSPACED.match(mark))
+        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not UNSPACED.match(mark))
         for mark in piece
     )
 

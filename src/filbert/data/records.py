@@ -32,9 +32,8 @@ from filbert.data.streams import (
     require_file,
     share_read,
     suffix_of,
-    unreadable,
 )
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import ConfigError, InputError, printable, unreadable_as
 from filbert.files import sha256_of
 
 _FORMATS = {
@@ -95,7 +94,7 @@ def read_rows(
     extra: Sequence[str] = (),
     separator: str | None = None,
     encoding: str | None = None,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return the rows of a file in order; the first one is read before this returns.
 
@@ -110,12 +109,11 @@ def read_rows(
         separator: The character between the fields of a CSV or TSV file; quotes count as in CSV. A
             backslash and a t mean a tab.
         encoding: Of text files; UTF-8 if not given.
-        on_error: Receives each bad row instead of it being raised, and reading goes on after it. If
-            that is impossible (an open quote, a broken stream) it receives that too, and the rows
-            end.
+        on_error: Receives each bad row. If it does not raise, reading goes on after the row; where
+            that is impossible (an open quote, a broken stream), the rows end.
 
     Raises:
-        InputError: No such file or column, no rows, a bad header, or a bad row without `on_error`.
+        InputError: No such file or column, no rows, a bad header, or a bad row.
         ConfigError: The separator is not one character, or the encoding is unknown.
     """
     choice = _Choice(name_of(path), dict(columns or {}), tuple(required), optional, tuple(extra))
@@ -158,15 +156,13 @@ def has_columns(path: str | Path) -> bool:
     return str(path) != "-" and suffix_of(path) in _FORMATS
 
 
+@unreadable_as(InputError)
 def file_digest(path: str | Path) -> str:
     """Return the SHA-256 of the file's bytes in hexadecimal, or raise an InputError."""
     if str(path) == "-":
         raise InputError("Standard input is read once, and here it is read twice. Give a file.")
     require_file(path)
-    try:
-        return sha256_of(Path(path))
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return sha256_of(Path(path))
 
 
 def _format_of(path: str | Path) -> str:
@@ -180,20 +176,18 @@ def _format_of(path: str | Path) -> str:
 
 
 def guarded(
-    read: Callable[[OnError], Iterator[Row]], on_error: OnError | None, empty: str
+    read: Callable[[OnError], Iterator[Row]], on_error: OnError, empty: str
 ) -> Iterator[Row]:
     """Yield the rows of `read`, which gets a function that takes bad rows.
 
     Raises:
-        InputError: A bad row without `on_error`; an error that ends the rows, if nothing came
-            before it; or `empty` if there is no row and none was bad.
+        InputError: An error that ends the rows, if nothing came before it; or `empty` if there is
+            no row and none was bad.
     """
     count = 0
 
     def report(error: InputError) -> None:
         nonlocal count
-        if on_error is None:
-            raise error
         count += 1
         on_error(error)
 
@@ -202,7 +196,7 @@ def guarded(
             count += 1
             yield row
     except InputError as error:
-        if on_error is None or not count:
+        if not count:
             raise
         on_error(error)
     if not count:
@@ -260,7 +254,9 @@ class _Choice:
         }
         for key, own in [*picked.items(), *((None, own) for own in self.extra)]:
             if own not in known:
-                problem = f'no column "{printable(own)}"; the columns are {_listed(names)}'
+                # The first line of a file without a header is a text, so names are cut short.
+                listed = ", ".join(printable(name, 30) for name in names[:20]) or "none"
+                problem = f'no column "{printable(own)}"; the columns are {listed}'
                 raise InputError(f"{where}: {problem}. {self._hint(own, key, names)}")
         for own in self.extra:
             picked.setdefault(own, own)
@@ -315,11 +311,6 @@ def _joined(symbols: list[Any], where: str, key: str) -> str:
     return " ".join(map(str, symbols))
 
 
-def _listed(names: Sequence[str]) -> str:
-    # The first line of a file without a header is a text, so names are cut short.
-    return ", ".join(printable(name, 30) for name in names[:20]) or "none"
-
-
 def _similar(wanted: str, names: Sequence[str]) -> str | None:
     """Return the name that `wanted` likely misspells, or that contains it as a whole word."""
     # difflib's own limit of 0.6 takes "intent" for "text".
@@ -361,12 +352,12 @@ def _records(lines: Lines, reader: Any, report: OnError) -> Iterator[tuple[int, 
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            if not lines.report_bad(start, reader.line_num, report):
+            if not lines.report_bad(reader.line_num, report):
                 report(_csv_error(str(error), f"{name_of(lines.path)}:{start}"))
             continue
         if fields is None:
             return
-        if lines.bad and lines.report_bad(start, reader.line_num, report):
+        if lines.bad and lines.report_bad(reader.line_num, report):
             continue
         if fields:
             yield start, fields
@@ -412,7 +403,7 @@ def _text_rows(
 ) -> Iterator[Row]:
     keys, path = list(choice.pick(["text"])), str(lines.path)
     for number, line in enumerate(source, 1):
-        if not (lines.bad and lines.report_bad(number, number, report)):
+        if not (lines.bad and lines.report_bad(number, report)):
             yield Row(dict.fromkeys(keys, chomp(line)), path, number)
 
 
@@ -421,7 +412,7 @@ def _objects(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a JSON Lines file with their line numbers."""
     for number, line in enumerate(source, 1):
-        if (lines.bad and lines.report_bad(number, number, report)) or line.isspace():
+        if (lines.bad and lines.report_bad(number, report)) or line.isspace():
             continue
         try:
             values = json.loads(line)

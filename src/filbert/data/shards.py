@@ -12,7 +12,6 @@ No document spans two shards, and no document or sentence is empty.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import read_json, sha256_of
+from filbert.files import flush, read_json, sha256_of
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
@@ -213,12 +212,10 @@ def write_shard(folder: Path, shard: Shard) -> dict[str, Any]:
     folder.mkdir(parents=True)
     files = {}
     for name, array in zip(SHARD_FILES, shard, strict=True):
-        with (folder / name).open("wb") as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        files[name] = {"bytes": size, "sha256": sha256_of(folder / name)}
+        path = folder / name
+        np.save(path, array)
+        flush(path)
+        files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     return {
         "name": folder.name,
         "documents": len(shard.documents) - 1,

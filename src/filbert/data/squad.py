@@ -14,8 +14,8 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from filbert.data.streams import (
     check_each,
     name_of,
     open_text,
+    raised,
     read_text,
     require_file,
     suffix_of,
@@ -49,7 +50,7 @@ def read_questions(
     names: ColumnNames,
     *,
     labelled: bool = True,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return the questions of a file, in order.
 
@@ -62,12 +63,12 @@ def read_questions(
         on_error: As for `read_rows`, which raises the same errors; here with the question's id.
     """
     if _is_squad(path):
-        read = partial(_checked_rows, _squad_questions(path), str(path), labelled)
+        read = partial(_checked_rows, _squad_questions(path), labelled)
         return guarded(read, on_error, f"{name_of(path)}: no question in it.")
     required = ("question", "context", *(["answers"] if labelled else []))
     optional = ("id", "is_impossible", *([] if labelled else ["answers"]))
     rows = names.read(path, required=required, optional=optional, on_error=on_error)
-    return _checked_rows(((row.values, row.line) for row in rows), str(path), labelled, on_error)
+    return _checked_rows(rows, labelled, on_error)
 
 
 def question_row(item: Any, index: int) -> Row:
@@ -79,7 +80,7 @@ def question_row(item: Any, index: int) -> Row:
             f"Item {index} is a {type(item).__name__}; a (question, context) pair or a mapping "
             "with both is expected."
         )
-    return _checked_row(item, Row({"id": str(index + 1)}, "questions", index + 1), labelled=False)
+    return _checked_row(Row(dict(item), "questions", index + 1), index + 1, labelled=False)
 
 
 def question_place(row: Row) -> str:
@@ -149,8 +150,8 @@ def _is_squad(path: str | Path) -> bool:
         return _SQUAD.match(file.read(2**20).removeprefix(BOM)) is not None
 
 
-def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the values of every question, and its line."""
+def _squad_questions(path: str | Path) -> Iterator[Row]:
+    """Yield every question, as it is in the file."""
     name, text = name_of(path), read_text(path)
     try:
         content = json.loads(text)
@@ -175,7 +176,7 @@ def _squad_questions(path: str | Path) -> Iterator[tuple[dict[str, Any], int]]:
                 id = question.get("id")
                 if isinstance(id, str | int) and lines.get(id):
                     line = lines[id].popleft()
-                yield question | {"context": paragraph.get("context")}, line
+                yield Row(question | {"context": paragraph.get("context")}, str(path), line)
 
 
 def _items(parent: Any, key: str, place: str) -> list[Any]:
@@ -191,26 +192,20 @@ def _items(parent: Any, key: str, place: str) -> list[Any]:
 # One question
 
 
-def _checked_rows(
-    questions: Iterator[tuple[dict[str, Any], int]],
-    path: str,
-    labelled: bool,
-    on_error: OnError | None,
-) -> Iterator[Row]:
-    def checked(item: tuple[int, tuple[dict[str, Any], int]]) -> Row:
-        number, (values, line) = item
-        return _checked_row(values, Row({"id": str(number)}, path, line), labelled=labelled)
-
-    return check_each(enumerate(questions, 1), checked, on_error)
+def _checked_rows(rows: Iterator[Row], labelled: bool, on_error: OnError) -> Iterator[Row]:
+    numbers = count(1)
+    return check_each(
+        rows, lambda row: _checked_row(row, next(numbers), labelled=labelled), on_error
+    )
 
 
-def _checked_row(values: Mapping[str, Any], row: Row, *, labelled: bool) -> Row:
-    """Fill `row`, which has an id, with the values of a question in the form that tasks expect."""
-    given = values.get("id")
-    if given is not None:
-        if type(given) not in (str, int):
-            raise InputError(f"{row.where}: the id of a question is neither text nor number.")
-        row.values["id"] = str(given)
+def _checked_row(given: Row, number: int, *, labelled: bool) -> Row:
+    """Return a question in the form that tasks expect; `number` is its id if it has none."""
+    values = given.values
+    id = number if values.get("id") is None else values["id"]
+    if type(id) not in (str, int):
+        raise InputError(f"{given.where}: the id of a question is neither text nor number.")
+    row = Row({"id": str(id)}, given.path, given.line)
     place = question_place(row)
     for key in ("question", "context"):
         value = values.get(key)
@@ -256,29 +251,20 @@ def _answers(value: Any, place: str) -> list[dict[str, Any]]:
 _ROWS_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """One question and its context as tokens; all windows share it.
+class Window(NamedTuple):
+    """A piece of a question's context inside one sequence.
 
     Attributes:
+        id: of the question.
         context: the text that answers are cut from.
-        offsets: int32 (N, 2), the characters of the context's tokens.
+        offsets: int32 (N, 2), the characters of the context's tokens; all windows share them.
+        begin: place of its first context token in the sequence.
+        start: number of that token within the context.
     """
 
     id: str
     context: str
     offsets: np.ndarray
-
-
-class Window(NamedTuple):
-    """A piece of a question's context inside one sequence.
-
-    Attributes:
-        begin: place of its first context token in the sequence.
-        start: number of that token within the context.
-    """
-
-    question: Question
     begin: int
     start: int
     length: int
@@ -307,7 +293,7 @@ def cut_up(
     The lengths are keywords of `Tokenizer.windows`. A question that is too long to add its context
     is an InputError with file, line and id.
     """
-    last: Question | None = None
+    last: Window | None = None
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[begin : begin + _ROWS_AT_ONCE]
         try:
@@ -320,12 +306,12 @@ def cut_up(
             raise InputError(f"{error} Or lower --max-question-length.") from error
         for row, encodings in zip(some, pieces, strict=True):
             windows = _windows_of(row, encodings, last)
-            last = windows[0].question
+            last = windows[0]
             yield row, encodings, windows
 
 
-def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None) -> list[Window]:
-    """Return the windows of a question; the one before it often has the same context."""
+def _windows_of(row: Row, encodings: Sequence[Encoding], before: Window | None) -> list[Window]:
+    """Return the windows of a question; the question before it often has the same context."""
     context: str = row.values["context"]
     places = []
     for encoding in encodings:
@@ -341,18 +327,19 @@ def _windows_of(row: Row, encodings: Sequence[Encoding], before: Question | None
         for encoding, (b, s, n) in zip(encodings, places, strict=True):
             assert encoding.offsets is not None
             offsets[s : s + n] = encoding.offsets[b : b + n]
-    question = Question(row.values["id"], context, offsets)
-    return [Window(question, *place) for place in places]
+    return [Window(row.values["id"], context, offsets, *place) for place in places]
 
 
-def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
+def wanted_tokens(row: Row, window: Window) -> tuple[int, int] | None:
     """Return the first and last token of the first answer, without spaces around it, or None.
+
+    They are numbers of tokens of the context, the same from each window of the question.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
     """
     answer = row.values["answers"][0]
-    if not at_its_offset(answer, question.context):
+    if not at_its_offset(answer, window.context):
         raise InputError(
             f"{question_place(row)}: the answer is not in the context at its answer_start "
             f"{answer['answer_start']}, counted in characters. Fix or remove the question; "
@@ -360,29 +347,24 @@ def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
         )
     text: str = answer["text"]
     begin = answer["answer_start"] + len(text) - len(text.lstrip())
-    starts, ends = question.offsets.T
+    starts, ends = window.offsets.T
     inside = np.flatnonzero((ends > begin) & (starts < begin + len(text.strip())))
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
 def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
     """Return the places of a first and last token in a window; (0, 0) unless it holds all."""
-    if tokens is None:
-        return (0, 0)
-    first, last = tokens
-    if first < window.start or last >= window.start + window.length:
+    if tokens is None or tokens[0] < window.start or tokens[1] >= window.start + window.length:
         return (0, 0)
     shift = window.begin - window.start
-    return (first + shift, last + shift)
+    return (tokens[0] + shift, tokens[1] + shift)
 
 
 def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return the window that predicts each token: int64 (N,); the first of equally good ones.
 
-    It maximises min(tokens to the left, tokens to the right) + 0.01 * window length.
-
-    Args:
-        spans: start and length of every window, in order, covering the context.
+    It maximises min(tokens to the left, tokens to the right) + 0.01 * window length. `spans` are
+    the start and length of every window, in order, covering the context.
     """
     size = max(start + length for start, length in spans)
     owner = np.zeros(size, dtype=np.int64)
@@ -428,7 +410,7 @@ def best_answers(
         np.concatenate([part[k] for part in parts]) for k in range(4)
     )
     start_logits, end_logits = start_logits.astype(np.float64), end_logits.astype(np.float64)
-    context, offsets = windows[0].question.context, windows[0].question.offsets
+    context, offsets = windows[0].context, windows[0].offsets
     answers: dict[str, SpanAnswer] = {}
     for k in np.argsort(-(start_logits + end_logits), kind="stable"):
         start, end = int(offsets[first[k], 0]), int(offsets[last[k], 1])
@@ -451,12 +433,3 @@ def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[S
     place = sum(answer.total >= null.total for answer in answers)
     size = max(count, 2) if place < count else len(answers) + 1
     return [*answers[:place], null, *answers[place:]][:size]
-
-
-def shares(answers: Sequence[SpanAnswer]) -> list[float]:
-    """Return the softmax over the sums of logits; [] of none."""
-    if not answers:
-        return []
-    totals = np.array([answer.total for answer in answers])
-    weights = np.exp(totals - totals.max())
-    return [float(share) for share in weights / weights.sum()]

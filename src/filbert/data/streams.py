@@ -85,20 +85,16 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
 
 
 def raised(error: InputError) -> None:
-    """Raise the error: the `OnError` of readers that report no bad row."""
+    """Raise the error: the default `OnError`, with which the first bad row ends the rows."""
     raise error
 
 
-def check_each(
-    items: Iterable[T], check: Callable[[T], R], on_error: OnError | None
-) -> Iterator[R]:
-    """Yield `check` of each item; an InputError that it raises is passed to `on_error`, if any."""
+def check_each(items: Iterable[T], check: Callable[[T], R], on_error: OnError) -> Iterator[R]:
+    """Yield `check` of each item; an InputError that it raises is passed to `on_error`."""
     for item in items:
         try:
             checked = check(item)
         except InputError as error:
-            if on_error is None:
-                raise
             on_error(error)
         else:
             yield checked
@@ -135,9 +131,9 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         return self._lines
 
-    def report_bad(self, start: int, end: int, report: OnError) -> bool:
-        """Report the bad ones among lines start..end; return whether there were any."""
-        numbers = [number for number in self.bad if start <= number <= end]
+    def report_bad(self, last: int, report: OnError) -> bool:
+        """Report the bad lines up to line `last`; return whether there were any."""
+        numbers = [number for number in self.bad if number <= last]
         for number in numbers:
             report(InputError(f"{name_of(self.path)}:{number}: {self.bad.pop(number)}"))
         return bool(numbers)

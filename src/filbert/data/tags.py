@@ -142,9 +142,8 @@ def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
 def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
     """Return the BIO tags of a row's words, from its `tags` or `spans`.
 
-    Args:
-        repair: Whether to read IOB1 and IOBES, and to repair what breaks BIO; see `to_bio`.
-            Otherwise that is an InputError, as are malformed tags and another number than words.
+    With `repair`, IOB1 and IOBES are read, and what breaks BIO is repaired; see `to_bio`. Otherwise
+    that is an InputError, as are malformed tags and another number than words.
     """
     if row.values.get("tokens") is None:
         return span_tags(sentence, spans_in(row.values.get("spans"), row.where, sentence.text))[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames, first_value
 from filbert.data.records import Row, column_names
-from filbert.data.streams import OnError
+from filbert.data.streams import OnError, raised
 from filbert.errors import InputError, printable
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import T, Text, chunked
@@ -43,7 +43,7 @@ def read_texts(
     names: ColumnNames,
     *labels: str,
     extra: Sequence[str] = (),
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Return rows with `text`, maybe `text_pair`, and the standard columns `labels`."""
     required, optional = ("text", *labels), ("text_pair",)

@@ -57,16 +57,6 @@ class VectorFile:
             return np.stack(vectors).astype("<f4").tobytes()
         if self.kind == ".jsonl":
             return b"".join(_json_line(vector, first + i) for i, vector in enumerate(vectors))
-        return self._arrow_piece(vectors, first)
-
-    def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
-        """Return the finished file, `path` itself or one next to it; `sizes`: bytes of chunks."""
-        if self.kind == ".npy":
-            with path.open("r+b") as file:
-                file.write(_npy_header(num_rows, self.width))
-        return self._parquet(path, sizes) if self.kind == ".parquet" else path
-
-    def _arrow_piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
         import pyarrow
 
         # Arrow takes lists of one-dimensional arrays only.
@@ -78,24 +68,18 @@ class VectorFile:
             stream.write_batch(batch)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
-    @property
-    def _schema(self) -> Any:
-        import pyarrow
-
-        vector = pyarrow.list_(pyarrow.float32())
-        if self.per_token:
-            vector = pyarrow.list_(vector)
-        return pyarrow.schema([("row", pyarrow.int64()), ("embedding", vector)])
-
-    def _parquet(self, path: Path, sizes: Sequence[int]) -> Path:
-        """Write one row group per chunk.
-
-        Only the end of a Parquet file has the offsets of its rows, so a file that was cut off could
-        not be continued. Until all chunks are there, they are Arrow streams.
-        """
+    def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
+        """Return the finished file, `path` itself or one next to it; `sizes`: bytes of chunks."""
+        if self.kind == ".npy":
+            with path.open("r+b") as file:
+                file.write(_npy_header(num_rows, self.width))
+        if self.kind != ".parquet":
+            return path
         import pyarrow
         from pyarrow import parquet
 
+        # Only the end of a Parquet file has the offsets of its rows, so a file that was cut off
+        # could not be continued. Until all chunks are there, they are Arrow streams.
         whole = path.with_name(f"{path.name}.parquet")
         with (
             path.open("rb") as file,
@@ -105,6 +89,15 @@ class VectorFile:
                 with pyarrow.ipc.open_stream(file.read(size)) as stream:
                     writer.write_table(stream.read_all())
         return whole
+
+    @property
+    def _schema(self) -> Any:
+        import pyarrow
+
+        vector = pyarrow.list_(pyarrow.float32())
+        if self.per_token:
+            vector = pyarrow.list_(vector)
+        return pyarrow.schema([("row", pyarrow.int64()), ("embedding", vector)])
 
 
 def _npy_header(rows: int, width: int) -> bytes:

@@ -7,9 +7,9 @@ from array import array
 from collections import Counter
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ _FIRST = 100
 LARGEST_DIM = 4096
 
 
-@dataclass(frozen=True, eq=False)
-class WordVectors:
+class WordVectors(NamedTuple):
     """Words and their vectors: `table` is float32 (n, d)."""
 
     words: list[str]
@@ -35,10 +34,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
 
     A first line of two whole numbers (how many words, of what dimension) is word2vec's and
     fastText's; GloVe's files have none. A word may hold spaces: the last numbers of the line count.
-    The first vector of a repeated word is used.
-
-    Args:
-        words: Those that are kept in memory; None for all.
+    The first vector of a repeated word is used. Only `words` are kept in memory; None for all.
 
     Raises:
         InputError: No such file, one that is not such text, a line with fewer or more numbers than
@@ -52,7 +48,7 @@ def read_vectors(path: str | Path, words: Collection[str] | None = None) -> Word
         first = list(islice(numbered, _FIRST))
         size, has_header = _dimension(lines, [line for _, line in first])
         for number, line in chain(first[has_header:], numbered):
-            lines.report_bad(1, number, raised)
+            lines.report_bad(number, raised)
             text = line.rstrip()
             word, *numbers = text.replace("\t", " ").rsplit(" ", size)
             if not text or (len(numbers) == size and wanted is not None and word not in wanted):

@@ -21,9 +21,6 @@ from filbert.inspect.layers import states_by_layer
 from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import UNSPACED
 
-# Scripts without spaces: a word is found wherever its characters are.
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-
 
 class LocatedSentence(NamedTuple):
     """A text, its file and line, and the known sense of the word in it."""
@@ -151,7 +148,8 @@ def word_pattern(words: Sequence[str]) -> re.Pattern[str]:
 
 
 def _has_boundary(character: str) -> bool:
-    return bool(re.match(r"\w", character)) and not _UNSPACED.match(character)
+    # In scripts without spaces a word is found wherever its characters are.
+    return bool(re.match(r"\w", character)) and not UNSPACED.match(character)
 
 
 def _occurrences(

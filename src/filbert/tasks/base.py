@@ -159,13 +159,13 @@ class RowSource(NamedTuple):
         path: The file.
         names: The user's names of the columns.
         labelled: Whether the rows have gold answers.
-        on_error: Receives bad rows; None raises the first one.
+        on_error: Receives bad rows.
     """
 
     path: str | Path
     names: ColumnNames
     labelled: bool
-    on_error: OnError | None
+    on_error: OnError
 
 
 class RowFormat(ABC):

@@ -15,7 +15,7 @@ from torch import Tensor
 from filbert.data.columns import ColumnNames, recognised, recognition_line
 from filbert.data.examples import Example, encode_rows, rows_of
 from filbert.data.records import Row
-from filbert.data.streams import OnError
+from filbert.data.streams import OnError, raised
 from filbert.data.texts import as_number, text_of, text_row
 from filbert.errors import InputError, printable
 from filbert.model.pooling import mean_of_groups
@@ -34,7 +34,7 @@ def read_task_rows(
     names: ColumnNames,
     *,
     labelled: bool = True,
-    on_error: OnError | None = None,
+    on_error: OnError = raised,
 ) -> Iterator[Row]:
     """Yield the rows of a file under standard names.
 

@@ -131,7 +131,7 @@ class Questions(RowFormat):
                 yield Finding("warning", "question_cut", message, place)
             if not row.values.get("answers"):
                 continue
-            tokens = spans.wanted_tokens(row, windows[0].question)
+            tokens = spans.wanted_tokens(row, windows[0])
             whole = any(spans.place_in(window, tokens) != (0, 0) for window in windows)
             if tokens is None or not whole or tokens[1] - tokens[0] >= task.max_answer_length:
                 message = (
@@ -219,7 +219,7 @@ class SpanQA:
         for i, (row, encodings, windows) in enumerate(cut):
             tokens = None
             if with_targets and answers_of(row):
-                tokens = spans.wanted_tokens(row, windows[0].question)
+                tokens = spans.wanted_tokens(row, windows[0])
             examples += [
                 Example(
                     row=i,
@@ -274,7 +274,6 @@ class SpanQA:
 
     def _answer(self, logits: list[np.ndarray], examples: Sequence[Example]) -> Prediction:
         windows: list[spans.Window] = [example.source for example in examples]
-        question = windows[0].question
         entries = spans.best_answers(
             windows, logits, n_best=self.n_best, max_length=self.max_answer_length
         )
@@ -287,10 +286,11 @@ class SpanQA:
             entries = spans.with_null(entries, null, self.n_best)
             if null_score > self.null_threshold:
                 chosen = null
-        shares = spans.shares(entries)
+        totals = torch.tensor([entry.total for entry in entries], dtype=torch.float64)
+        shares = totals.softmax(0).tolist()
         score = next((s for e, s in zip(entries, shares, strict=True) if e is chosen), 0.0)
         return {
-            "id": question.id,
+            "id": windows[0].id,
             "answer": chosen.text,
             "start": chosen.start,
             "end": chosen.end,

@@ -246,9 +246,8 @@ class Cleaning:
     def parse(cls, given: str | Sequence[str] | None) -> Cleaning | None:
         """Return the cleaning that a user or filbert.json names; "study" means all steps.
 
-        Args:
-            given: Names between commas or in a list, in any order; None, "none" and no name mean
-                no cleaning.
+        Names are between commas or in a list, in any order; None, "none" and no name mean no
+        cleaning.
         """
         listed = [] if given is None else given.split(",") if isinstance(given, str) else given
         if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):

@@ -65,17 +65,16 @@ def stretches(word: str) -> Iterator[str]:
         yield word[start : start + _STRETCH]
 
 
-def split_at_spaces(line: str) -> tuple[str, list[str]]:
-    """Return a line's first word and its others without their space, split at U+0020 only.
+def split_at_spaces(line: str) -> list[str]:
+    """Return a line's words, each with the spaces before it; other white space does not split.
 
     No normalizer or pre-tokenizer here depends on what is beyond a space, so the parts may be
-    processed one by one. In a run of spaces, a word keeps all but the last of them.
+    processed one by one.
     """
-    if "  " not in line:
-        first, *others = line.split(" ")
-        return first, others
-    first, *others = _SPACED.findall(line)
-    return first, [other[1:] for other in others]
+    if "  " in line or "\n" in line:
+        return _SPACED.findall(line)
+    # The same, in half the time.
+    return line.replace(" ", "\n ").split("\n")
 
 
 class WordCounter:
@@ -89,8 +88,6 @@ class WordCounter:
     def __init__(self, kind: str, *, cased: bool) -> None:
         self._normalizer: Any = None
         self._pre_tokenizer: Any = pre_tokenizers.WhitespaceSplit()
-        # The leading space of a word belongs to it in byte-level BPE.
-        self._space = " " if kind == "bytebpe" else ""
         if kind == "wordpiece":
             self._normalizer = normalizers.BertNormalizer(lowercase=not cased)
             self._pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -100,8 +97,7 @@ class WordCounter:
             model = SentencePieceModel((("<unk>", 0.0),), 0, b"")
             empty = build_unigram(model, lowercase=not cased, keep_accents=cased)
             self._normalizer, self._pre_tokenizer = empty.normalizer, empty.pre_tokenizer
-        self._firsts: Counter[str] = Counter()
-        self._others: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
         self._characters = 0
         self._kind = kind
         self.counts: dict[str, int] = {}
@@ -110,20 +106,17 @@ class WordCounter:
     def add(self, lines: Sequence[str]) -> None:
         """Count the words of some lines."""
         for line in lines:
-            first, others = split_at_spaces(line)
-            self._firsts[first] += 1
-            self._others.update(others)
+            self._waiting.update(split_at_spaces(line))
             self._characters += len(line)
-        waiting = len(self._firsts) + len(self._others)
-        if waiting >= _WAITING or self._characters >= _WAITING_CHARACTERS:
+        if len(self._waiting) >= _WAITING or self._characters >= _WAITING_CHARACTERS:
             self.settle()
 
     def settle(self) -> None:
         """Add everything that is waiting to `counts`; without enough memory, drop the rarest."""
-        for waiting, space in ((self._firsts, ""), (self._others, self._space)):
-            for text, count in waiting.items():
-                self._count(space + text, count)
-            waiting.clear()
+        for text, count in self._waiting.items():
+            # The leading space of a word belongs to it in byte-level BPE.
+            self._count(text if self._kind == "bytebpe" else text.removeprefix(" "), count)
+        self._waiting.clear()
         self._characters = 0
         # As `ReduceVocab` of word2vec (Mikolov et al. 2013): frequent words lose next to nothing.
         while memory_needed(self._kind, len(self.counts), self.num_characters) > MAX_MEMORY:
@@ -156,10 +149,8 @@ def count_words(
 ) -> tuple[WordCounter, set[int], dict[str, int]]:
     """Count the words of a text; if they do not fit into the memory, the rarest are dropped.
 
-    One document in HELD_OUT_EVERY is withheld, and at least one of two.
-
-    Args:
-        held_out: The only document to withhold, if no draw was low enough in an earlier reading.
+    One document in HELD_OUT_EVERY is withheld, and at least one of two: only `held_out`, if no draw
+    was low enough in an earlier reading.
 
     Returns:
         The words, the numbers of the withheld documents, and facts for the report. Bytes are UTF-8,
@@ -221,7 +212,6 @@ def learn_merges(
         tokens: The vocabulary so far; it grows up to `size` entries.
         min_count: Least count of a pair to join.
         prefix: Marks a token that continues a word; a joined token has it at most in front.
-        progress: Called for each new token.
 
     Returns:
         The pairs in the order in which they were joined.
@@ -235,7 +225,7 @@ def learn_merges(
     merges: list[tuple[str, str]] = []
     while queue and len(tokens) < size:
         negative, key = heappop(queue)
-        count = pairs.counts.get(key, 0)
+        count = pairs.counts[key]
         if count != -negative:
             # Its count has decreased since it was queued.
             if count > 0:
@@ -261,7 +251,7 @@ class _Pairs:
 
     def __init__(self, words: Sequence[tuple[list[int], int]]) -> None:
         self.words = words
-        self.counts: dict[int, int] = {}
+        self.counts: Counter[int] = Counter()
         self.where: dict[int, array[int]] = {}
         for index, (symbols, count) in enumerate(words):
             for left, right in zip(symbols, symbols[1:], strict=False):
@@ -272,10 +262,7 @@ class _Pairs:
             self.where[pair] = array("I", (index,))
         elif self.where[pair][-1] != index:  # a pair may occur twice in a word
             self.where[pair].append(index)
-        self.counts[pair] = self.counts.get(pair, 0) + count
-
-    def _remove(self, pair: int, count: int) -> None:
-        self.counts[pair] = self.counts.get(pair, 0) - count
+        self.counts[pair] += count
 
     def join(self, left: int, right: int, joined: int) -> set[int]:
         """Join two neighbours in all words; return the pairs that occur more often now."""
@@ -288,12 +275,12 @@ class _Pairs:
                 if symbols[at + 1] == right:
                     if at:
                         before = symbols[at - 1] << _HALF
-                        self._remove(before | left, count)
+                        self.counts[before | left] -= count
                         self._add(before | joined, count, index)
                         raised.add(before | joined)
                     if at + 2 < len(symbols):
                         after = symbols[at + 2]
-                        self._remove(right << _HALF | after, count)
+                        self.counts[right << _HALF | after] -= count
                         self._add(joined << _HALF | after, count, index)
                         raised.add(joined << _HALF | after)
                     symbols[at : at + 2] = [joined]
@@ -308,20 +295,17 @@ class _Pairs:
 SHOWN = 10
 
 
-def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[tuple[str, bool]]:
-    """Count a text's words, each with whether it follows a space; very long ones in parts."""
-    counts: Counter[tuple[str, bool]] = Counter()
+def held_out_text(documents: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count a text's words, each with the spaces before it; very long ones in parts."""
+    counts: Counter[str] = Counter()
     for lines in documents:
         for line in lines:
-            first, others = split_at_spaces(line)
-            for word, after in [(first, False), *((other, True) for other in others)]:
-                begin, *more = stretches(word)
-                counts[begin, after] += 1
-                counts.update((part, False) for part in more)
+            for word in split_at_spaces(line):
+                counts.update(stretches(word))
     return counts
 
 
-def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> dict[str, Any]:
+def measure_fit(tokenizer: Tokenizer, text: Mapping[str, int]) -> dict[str, Any]:
     """Measure how a vocabulary fits the words of a text, as `held_out_text` counts them.
 
     A word is a text between spaces, with its punctuation. `num_bytes` is of UTF-8, with one per
@@ -332,12 +316,12 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> d
     unknown = num_words = num_tokens = num_bytes = 0
     used: set[int] = set()
     pieces: Counter[tuple[str, int]] = Counter()
-    for chunk in chunked(text.items(), lambda item: len(item[0][0])):
-        texts = [" " + word if spaced and after else word for (word, after), _ in chunk]
+    for chunk in chunked(text.items(), lambda item: len(item[0])):
+        texts = [word if spaced else word.removeprefix(" ") for word, _ in chunk]
         encodings = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-        for ((word, _), count), encoding in zip(chunk, encodings, strict=True):
+        for (word, count), encoding in zip(chunk, encodings, strict=True):
             ids = encoding.ids
-            num_bytes += count * (len(word.encode("utf-8", "replace")) + 1)
+            num_bytes += count * (len(word.removeprefix(" ").encode("utf-8", "replace")) + 1)
             num_tokens += count * len(ids)
             used.update(ids)
             if word.strip():
@@ -550,8 +534,8 @@ def _learn_unigram(
     backend = build_unigram(model, lowercase=not options.cased, keep_accents=options.cased)
     backend.add_special_tokens([AddedToken(name, normalized=False) for name in specials])
     names = find_specials(known.__contains__, {})
-    backend.post_processor = bert_template(backend, names, None)
-    return Tokenizer(Vocabulary(backend, names, None, {"keep_accents": options.cased}))
+    backend.post_processor = bert_template(backend, names)
+    return Tokenizer(Vocabulary(backend, names))
 
 
 def _learn_symbols(

@@ -13,13 +13,18 @@ from tokenizers import Tokenizer as Backend
 from filbert.errors import FormatError, printable
 from filbert.text.spiece import (
     COMMA_PENALTY,
-    Convention,
     SentencePieceModel,
     ends_in_digit_comma,
     parse_spiece,
     write_spiece,
 )
-from filbert.text.vocabulary import SPIECE_NAMES, Vocabulary, lowercases, read_vocabulary
+from filbert.text.vocabulary import (
+    SPIECE_NAMES,
+    Convention,
+    Vocabulary,
+    lowercases,
+    read_vocabulary,
+)
 
 # The generic class takes tokenizer.json as it is. Those named after a family rebuild it from the
 # classic files, which cannot express everything (transformers 5: words have at most 100 letters).
@@ -41,7 +46,7 @@ def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_id
     given = vocabulary.settings
     settings = {key: given[key] for key in _KEPT_SETTINGS if key in given}
     settings |= {**names, **switches(vocabulary)}
-    if convention is not None and convention.cls_last:
+    if convention.cls_last:
         settings["padding_side"] = "left"
     settings["tokenizer_class"] = GENERIC_CLASS
     settings["model_input_names"] = ["input_ids", "attention_mask"]
@@ -65,7 +70,7 @@ def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_id
     for name, data in files.items():
         (target / name).write_bytes(data)
     file = target / next(iter(files))
-    if convention is not None and _is_expressed_by(file, vocabulary, convention):
+    if _is_expressed_by(file, vocabulary, convention):
         settings["tokenizer_class"] = convention.class_name
         _write_json(target / "tokenizer_config.json", settings)
 
@@ -151,8 +156,7 @@ def _wordpiece(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, byt
 
 def _bytebpe(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
     lines = ["#version: 0.2"]
-    for merge in content["model"]["merges"]:
-        left, right = merge
+    for left, right in content["model"]["merges"]:
         if len(f"{left} {right}x".split()) != 2:
             raise FormatError(
                 f"The merge of {printable(left)!r} and {printable(right)!r} cannot be a line of "
@@ -166,9 +170,7 @@ def _bytebpe(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes
 
 
 def _unigram(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
-    convention = vocabulary.convention
-    order = convention.order if convention else None
-    name = convention.file if convention else SPIECE_NAMES[0]
+    order, name = vocabulary.convention.order, vocabulary.convention.file
     model = content["model"]
     pieces = tuple((text, score) for text, score in model["vocab"])
     if model.get("byte_fallback") or model["unk_id"] is None or not all(p[0] for p in pieces):

@@ -8,24 +8,16 @@ skipped. SentencePiece reads the files written here.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as short
-from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from filbert import files
-from filbert.errors import FormatError, printable
-from filbert.files import MAX_JSON_BYTES
+from filbert.errors import FormatError
 from filbert.protobuf import Damaged, as_bytes, as_number, encode_field, encode_fixed32, fields
-
-# SentencePiece files
 
 UNIGRAM = 1  # TrainerSpec.ModelType
 SPACE = "▁"
@@ -88,22 +80,6 @@ class PieceOrder:
         return SentencePieceModel((*begin, *model.pieces[len(head) : end]), unk_id, model.charsmap)
 
 
-@contextlib.contextmanager
-def damage_named(what: str | Path) -> Iterator[None]:
-    """Convert exceptions of the `tokenizers` library about damaged files into a FormatError.
-
-    It raises bare Exception, or PanicException, which is no Exception, from its Rust code.
-    """
-    try:
-        yield
-    except BaseException as error:
-        known = (Exception, ValueError, OverflowError, TypeError, UnicodeEncodeError)
-        if type(error) in known or type(error).__name__ == "PanicException":
-            reason = printable(str(error), 200)
-            raise FormatError(f"{what}: damaged ({reason}). Fetch the file again.") from error
-        raise
-
-
 def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
     """Return the model in the content of the file at `path`, or raise a FormatError."""
     pieces: list[tuple[str, float]] = []
@@ -144,10 +120,8 @@ def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
     """Return the content of a model file that SentencePiece itself reads, with the same ids.
 
     It normalizes by the model's character map, joins spaces and puts one before a text. Such a file
-    cannot express other normalization, such as lower-casing.
-
-    Args:
-        control: The pieces that never occur in a text.
+    cannot express other normalization, such as lower-casing. The pieces in `control` never occur in
+    a text.
     """
     parts = []
     for number, (text, score) in enumerate(model.pieces):
@@ -227,113 +201,3 @@ def _piece(data: bytes) -> tuple[str, float]:
     if not text or not math.isfinite(score):
         raise Damaged("a piece is empty or its score is not a number")
     return text, score
-
-
-# JSON files
-
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-# The largest published tokenizer.json has half of this.
-MAX_BYTES = 64 * 2**20
-_MAX_LINES = 4_000_000
-LARGEST_ID = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Convention:
-    """What a family's classic files (vocab.txt and others) do not contain.
-
-    Attributes:
-        class_name: The class of transformers that reads those files, for tokenizer_config.json.
-        specials: The special tokens by role (cls, sep, mask, pad, unk).
-        double_separator: A pair is CLS A SEP SEP B SEP, all of token type 0, and the mask takes the
-            space before it.
-        cls_last: CLS, of a token type of its own, ends a sequence, and the mask takes the space
-            before it (XLNet). Other tools have to pad on the left.
-        order: How the pieces of a SentencePiece model become ids; None: in their order.
-        unk_id: The one that the class requires, if any.
-        file: Usual name of the SentencePiece model.
-        is_exact: Whether that class of transformers 5 gives the ids of the model file.
-    """
-
-    class_name: str
-    specials: Mapping[str, str] = field(default_factory=dict)
-    double_separator: bool = False
-    cls_last: bool = False
-    order: PieceOrder | None = None
-    unk_id: int | None = None
-    file: str = "spiece.model"
-    is_exact: bool = True
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return special_tokens_map.json updated by tokenizer_config.json; empty without them."""
-    return read_json(folder / "special_tokens_map.json") | read_json(
-        folder / "tokenizer_config.json"
-    )
-
-
-def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the object in a JSON file of at most `most` bytes; empty without the file."""
-    return files.read_json(path, most=most) if path.is_file() else {}
-
-
-def read_data(path: Path) -> bytes:
-    """Return the content of a file, or raise a FormatError above MAX_BYTES."""
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise FormatError(f"{path} has {size:,} bytes; no tokenizer's {path.name} has so many.")
-    return path.read_bytes()
-
-
-def read_text(path: Path) -> str:
-    """Return a UTF-8 file, without its byte order mark."""
-    data = read_data(path)
-    if path.suffix == ".txt" and data.count(b"\n") > _MAX_LINES:
-        raise FormatError(f"{path} has more than {_MAX_LINES:,} lines, so it is no vocabulary.")
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            f"{path}: byte {error.start} is not UTF-8. Fetch the file again."
-        ) from error
-
-
-def add_tokens(
-    backend: Tokenizer, specials: list[AddedToken], folder: Path, settings: dict[str, Any]
-) -> None:
-    """Add the tokens that are found before a text is split: special ones, and those of the files.
-
-    `added_tokens_decoder` of tokenizer_config.json (id: token with flags) takes precedence over
-    added_tokens.json (token: id), and that over `specials`.
-
-    Raises:
-        FormatError: An entry that is no token, or an id that cannot be given to it.
-    """
-    tokens = {token.content: token for token in specials}
-    ids: dict[str, Any] = read_json(folder / "added_tokens.json")
-    for content in ids:
-        tokens.setdefault(content, AddedToken(content, normalized=False))
-    try:
-        for number, entry in settings.get("added_tokens_decoder", {}).items():
-            text = entry["content"]
-            tokens[text] = AddedToken(text, **{flag: entry.get(flag, False) for flag in _FLAGS})
-            ids[text] = int(number)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{folder / 'tokenizer_config.json'}: damaged: added_tokens_decoder is not an object "
-            f"of id: token ({printable(str(error))}). Fetch the file again."
-        ) from error
-    # The library gives ids in the order of adding; those without a stated id come last.
-    known = {name: number for name, number in ids.items() if type(number) is int}
-    order = sorted(tokens, key=lambda name: known.get(name, LARGEST_ID))
-    for special, names in groupby(order, lambda name: tokens[name].special):
-        adding = backend.add_special_tokens if special else backend.add_tokens
-        adding([tokens[name] for name in names])
-    for content, number in ids.items():
-        given = backend.token_to_id(content)
-        if type(number) is not int or given != number:
-            raise FormatError(
-                f"{folder}: the added token {printable(content)!r} has the id {short(number)}, but "
-                f"the vocabulary's files give it {given}. They belong to different models, or a "
-                "token is missing."
-            )

@@ -19,13 +19,21 @@ import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.saving import fingerprint, save_vocabulary
-from filbert.text.spiece import LARGEST_ID, Convention, damage_named
-from filbert.text.vocabulary import Vocabulary, lowercases, read_vocabulary
+from filbert.text.vocabulary import (
+    LARGEST_ID,
+    NO_CONVENTION,
+    SURROGATE,
+    Convention,
+    Vocabulary,
+    damage_named,
+    lowercases,
+    read_vocabulary,
+)
 
-# For the inside of a character class: Thai and Lao, Myanmar, Khmer, kana, Han.
-UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff"
+# A character of a script without spaces: Thai and Lao, Myanmar, Khmer, kana, Han.
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
 )
 
 
@@ -208,12 +216,9 @@ def cut(lengths: list[int], limit: int) -> list[int]:
     return [limit - second, second]
 
 
-_HALF = re.compile("[\ud800-\udfff]")
-
-
 def without_halves(text: str) -> str:
     """Return the text with U+FFFD in place of each lone surrogate; offsets stay the same."""
-    return text if text.isascii() else _HALF.sub("\ufffd", text)
+    return text if text.isascii() else SURROGATE.sub("\ufffd", text)
 
 
 def tokenised(backend: Any, texts: list[str], *, with_offsets: bool = False) -> list[Any]:
@@ -271,7 +276,7 @@ class Tokenizer:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, as_google: bool = False, convention: Convention | None = None
+        cls, folder: str | Path, *, as_google: bool = False, convention: Convention = NO_CONVENTION
     ) -> Tokenizer:
         """Read the tokenizer of a folder; see `read_vocabulary` for layouts and errors."""
         return cls(read_vocabulary(Path(folder), as_google=as_google, convention=convention))
@@ -396,12 +401,25 @@ class Tokenizer:
         self._check_max_length(texts, max_length)
         windows: list[list[Encoding]] = []
         for parts in self._run(texts, True):
-            pieces = self._spread(parts, max_length, stride, max_first)
-            if pieces is None:
+            template = self._single if len(parts) == 1 else self._pair
+            *first, last = parts
+            head = len(first[0].ids) if first else 0
+            num_first = head if max_first is None else min(max_first, head)
+            limit, length = max_length - template.size - num_first, len(last.ids)
+            if limit < 1 and length:
                 raise InputError(
                     f"{place(len(windows))}: the first text fills the {max_length} tokens of "
                     "max_length. Shorten it, or raise max_length."
                 )
+            pieces: list[Encoding] = []
+            start = end = 0
+            while not pieces or end < length:
+                start += min(end - start, stride)
+                end = min(start + limit, length) if length else 0
+                ranges = [*((part, 0, num_first) for part in first), (last, start, end)]
+                size = template.size + head + end - start
+                piece = join(template, ranges, num_tokens=size, with_offsets=True, start=start)
+                pieces.append(piece)
             windows.append(pieces)
         return windows
 
@@ -441,7 +459,6 @@ class Tokenizer:
         say everything, else the generic one, which reads tokenizer.json only.
 
         Args:
-            folder: Created if missing.
             max_length: The limit that is written if this tokenizer's own files named none.
             token_type_ids: Whether other tools pass token types to the model. None: if this
                 tokenizer's pairs have any.
@@ -473,41 +490,16 @@ class Tokenizer:
     def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
         """Yield the tokens without special ones: one part for a text, two for a pair."""
         for chunk in chunked(texts, characters_in, size=CHUNK_CHARACTERS):
-            flat: list[str] = []
-            for text in chunk:
-                flat += [text] if isinstance(text, str) else text
+            sides = [(text,) if isinstance(text, str) else text for text in chunk]
+            flat = list(chain.from_iterable(sides))
             encoded = iter(tokenised(self.backend, flat, with_offsets=with_offsets))
-            for text in chunk:
-                count = 1 if isinstance(text, str) else 2
-                some = [next(encoded) for _ in range(count)]
+            for own in sides:
+                some = [next(encoded) for _ in own]
                 parts = [_part_with_offsets(x) if with_offsets else Part(x.ids) for x in some]
-                size = (self._single if count == 1 else self._pair).size
+                size = (self._single if len(own) == 1 else self._pair).size
                 if self._filler is not None and not size and not any(part.ids for part in parts):
                     parts[-1] = Part([self._filler])
                 yield parts
-
-    def _spread(
-        self, parts: list[Part], max_length: int, stride: int, max_first: int | None
-    ) -> list[Encoding] | None:
-        """Return the windows of a text; None if a first text leaves no token for the second."""
-        template = self._single if len(parts) == 1 else self._pair
-        *first, last = parts
-        head = len(first[0].ids) if first else 0
-        num_first = head if max_first is None else min(max_first, head)
-        limit = max_length - template.size - num_first
-        length = len(last.ids)
-        if limit < 1 and length:
-            return None
-        windows: list[Encoding] = []
-        start = 0
-        while True:
-            end = min(start + limit, length) if length else 0
-            ranges = [*((part, 0, num_first) for part in first), (last, start, end)]
-            size = template.size + head + end - start
-            windows.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
-            if end == length:
-                return windows
-            start += min(end - start, stride)
 
 
 def chunked(

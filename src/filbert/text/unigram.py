@@ -73,9 +73,7 @@ def learn_pieces(
 ) -> list[tuple[str, float]]:
     """Return the pieces and their natural log-probabilities, most probable first.
 
-    Args:
-        alphabet: The characters, which are always pieces. Words with others are left out.
-        progress: Called with a description.
+    The characters in `alphabet` are always pieces. Words with others are left out.
     """
     lattice, uses = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -22,21 +24,101 @@ from tokenizers import (
     processors,
 )
 
-from filbert.errors import FormatError, unreadable_as
-from filbert.files import MAX_JSON_BYTES
-from filbert.text.spiece import (
-    LARGEST_ID,
-    Convention,
-    add_tokens,
-    build_plain_unigram,
-    build_unigram,
-    damage_named,
-    parse_spiece,
-    read_data,
-    read_json,
-    read_settings,
-    read_text,
-)
+from filbert.errors import FormatError, printable, unreadable_as
+from filbert.files import MAX_JSON_BYTES, read_json
+from filbert.text.spiece import PieceOrder, build_plain_unigram, build_unigram, parse_spiece
+
+# Files
+
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+# The largest published tokenizer.json has half of this.
+MAX_BYTES = 64 * 2**20
+_MAX_LINES = 4_000_000
+LARGEST_ID = 2**31 - 1
+
+
+@contextmanager
+def damage_named(what: str | Path) -> Iterator[None]:
+    """Convert exceptions of the `tokenizers` library about damaged files into a FormatError.
+
+    It raises bare Exception, or PanicException, which is no Exception, from its Rust code.
+    """
+    try:
+        yield
+    except BaseException as error:
+        known = (Exception, ValueError, OverflowError, TypeError, UnicodeEncodeError)
+        if type(error) in known or type(error).__name__ == "PanicException":
+            reason = printable(str(error), 200)
+            raise FormatError(f"{what}: damaged ({reason}). Fetch the file again.") from error
+        raise
+
+
+def read_settings(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Return the object in a JSON file of at most `most` bytes; empty without the file."""
+    return read_json(path, most=most) if path.is_file() else {}
+
+
+def read_data(path: Path) -> bytes:
+    """Return the content of a file, or raise a FormatError above MAX_BYTES."""
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise FormatError(f"{path} has {size:,} bytes; no tokenizer's {path.name} has so many.")
+    return path.read_bytes()
+
+
+def read_text(path: Path) -> str:
+    """Return a UTF-8 file, without its byte order mark."""
+    data = read_data(path)
+    if path.suffix == ".txt" and data.count(b"\n") > _MAX_LINES:
+        raise FormatError(f"{path} has more than {_MAX_LINES:,} lines, so it is no vocabulary.")
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}: byte {error.start} is not UTF-8. Fetch the file again."
+        ) from error
+
+
+def add_tokens(
+    backend: Tokenizer, specials: list[AddedToken], folder: Path, settings: dict[str, Any]
+) -> None:
+    """Add the tokens that are found before a text is split: special ones, and those of the files.
+
+    `added_tokens_decoder` of tokenizer_config.json (id: token with flags) takes precedence over
+    added_tokens.json (token: id), and that over `specials`.
+
+    Raises:
+        FormatError: An entry that is no token, or an id that cannot be given to it.
+    """
+    tokens = {token.content: token for token in specials}
+    ids: dict[str, Any] = read_settings(folder / "added_tokens.json")
+    for content in ids:
+        tokens.setdefault(content, AddedToken(content, normalized=False))
+    try:
+        for number, entry in settings.get("added_tokens_decoder", {}).items():
+            text = entry["content"]
+            tokens[text] = AddedToken(text, **{flag: entry.get(flag, False) for flag in _FLAGS})
+            ids[text] = int(number)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{folder / 'tokenizer_config.json'}: damaged: added_tokens_decoder is not an object "
+            f"of id: token ({printable(str(error))}). Fetch the file again."
+        ) from error
+    # The library gives ids in the order of adding; those without a stated id come last.
+    known = {name: number for name, number in ids.items() if type(number) is int}
+    order = sorted(tokens, key=lambda name: known.get(name, LARGEST_ID))
+    for special, names in groupby(order, lambda name: tokens[name].special):
+        adding = backend.add_special_tokens if special else backend.add_tokens
+        adding([tokens[name] for name in names])
+    for content, number in ids.items():
+        given = backend.token_to_id(content)
+        if type(number) is not int or given != number:
+            raise FormatError(
+                f"{folder}: the added token {printable(content)!r} has the id {short(number)}, but "
+                f"the vocabulary's files give it {given}. They belong to different models, or a "
+                "token is missing."
+            )
+
 
 # Limits on rules
 
@@ -126,7 +208,7 @@ MAX_WORD_LENGTH = 100
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
 LARGEST_MAX_LENGTH = 10**6 - 1
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 # Hugging Face's class that takes tokenizer.json as it is. Other classes with BERT's normalizer
 # have settings that take precedence: their names in the normalizer.
@@ -161,13 +243,44 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
+class Convention:
+    """What a family's classic files (vocab.txt and others) do not contain.
+
+    Attributes:
+        class_name: The class of transformers that reads those files, for tokenizer_config.json.
+        specials: The special tokens by role (cls, sep, mask, pad, unk).
+        double_separator: A pair is CLS A SEP SEP B SEP, all of token type 0, and the mask takes the
+            space before it.
+        cls_last: CLS, of a token type of its own, ends a sequence, and the mask takes the space
+            before it (XLNet). Other tools have to pad on the left.
+        order: How the pieces of a SentencePiece model become ids; None: in their order.
+        unk_id: The one that the class requires, if any.
+        file: Usual name of the SentencePiece model.
+        is_exact: Whether that class of transformers 5 gives the ids of the model file.
+    """
+
+    class_name: str
+    specials: Mapping[str, str] = field(default_factory=dict)
+    double_separator: bool = False
+    cls_last: bool = False
+    order: PieceOrder | None = None
+    unk_id: int | None = None
+    file: str = "spiece.model"
+    is_exact: bool = True
+
+
+# Of a family that is not known.
+NO_CONVENTION = Convention("", is_exact=False)
+
+
+@dataclass(frozen=True)
 class Vocabulary:
     """The tokenizer in a folder.
 
     Attributes:
         specials: The texts of cls, sep, mask, pad and unk, where the vocabulary has them.
         max_length: The limit in the folder's files, in tokens with special ones, or None.
-        convention: The family's, where it is known.
+        convention: The family's.
         spiece: Content of the SentencePiece model file in the folder.
     """
 
@@ -175,7 +288,7 @@ class Vocabulary:
     specials: dict[str, str]
     max_length: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    convention: Convention | None = None
+    convention: Convention = NO_CONVENTION
     spiece: bytes | None = None
 
     @property
@@ -206,7 +319,7 @@ class Vocabulary:
 
 @unreadable_as(FormatError)
 def read_vocabulary(
-    folder: Path, *, as_google: bool = False, convention: Convention | None = None
+    folder: Path, *, as_google: bool = False, convention: Convention = NO_CONVENTION
 ) -> Vocabulary:
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
@@ -223,9 +336,10 @@ def read_vocabulary(
     """
     file, read = _find_layout(folder)
     home = file.parent
-    settings = read_settings(home)
-    stated = {} if convention is None else convention.specials
-    options: dict[str, Any] = {f"{role}_token": name for role, name in stated.items()}
+    settings = read_settings(home / "special_tokens_map.json")
+    settings |= read_settings(home / "tokenizer_config.json")
+    stated = convention.specials.items()
+    options: dict[str, Any] = {f"{role}_token": name for role, name in stated}
     options |= {**settings, "as_google": as_google}
     with damage_named(file):
         backend = read(file, options, convention)
@@ -234,7 +348,7 @@ def read_vocabulary(
         raise FormatError(f"{file}: an empty vocabulary.")
     # Until 2020 every family had a file name of its own for it.
     files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
-    sentence = read_json(next((path for path in files if path.is_file()), files[0]))
+    sentence = read_settings(next((path for path in files if path.is_file()), files[0]))
     if sentence.get("do_lower_case") is True and not lowercases(backend):
         # sentence-transformers lower-cases before the tokenizer, which then keeps its accents.
         steps = [normalizers.Lowercase(), *_steps(backend.normalizer)]
@@ -279,7 +393,7 @@ def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[
         stated = settings.get(f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
         # The library takes no lone surrogates, and no token has one.
-        if isinstance(stated, str) and not _SURROGATE.search(stated):
+        if isinstance(stated, str) and not SURROGATE.search(stated):
             names = (stated, *names)
         present = [name for name in names if has(name)]
         if present:
@@ -314,9 +428,7 @@ def _steps(normalizer: Any) -> list[Any]:
     return [normalizer[index] for index in range(len(normalizer))]
 
 
-def _read_tokenizer_json(
-    path: Path, options: dict[str, Any], convention: Convention | None
-) -> Tokenizer:
+def _read_tokenizer_json(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     text = read_text(path)
     backend = Tokenizer.from_str(text)
     if (kind := type(backend.model).__name__) not in _KINDS:
@@ -330,9 +442,7 @@ def _read_tokenizer_json(
     return backend
 
 
-def _read_wordpiece(
-    path: Path, options: dict[str, Any], convention: Convention | None
-) -> Tokenizer:
+def _read_wordpiece(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     if options.get("word_tokenizer_type", "basic") != "basic":
         raise FormatError(
             f"{path.parent}: word_tokenizer_type is {short(options['word_tokenizer_type'])}; only "
@@ -381,13 +491,13 @@ def build_symbols(symbols: Iterable[str], names: dict[str, str]) -> Tokenizer:
     ids = {symbol: number for number, symbol in enumerate(symbols)}
     backend = Tokenizer(models.WordLevel(ids, unk_token=names["unk"]))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens(_specials(names, None))
-    backend.post_processor = bert_template(backend, names, None)
+    backend.add_special_tokens(_specials(names))
+    backend.post_processor = bert_template(backend, names)
     return backend
 
 
-def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
-    ids = read_json(path, most=4 * MAX_JSON_BYTES)
+def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
+    ids = read_settings(path, most=4 * MAX_JSON_BYTES)
     if not ids or any(type(n) is not int or not 0 <= n <= LARGEST_ID for n in ids.values()):
         raise FormatError(f"{path}: not a vocabulary; expected an object of token: number.")
     merges_path = path.parent / "merges.txt"
@@ -423,34 +533,32 @@ def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | 
     return backend
 
 
-def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
+def _read_unigram(path: Path, options: dict[str, Any], convention: Convention) -> Tokenizer:
     model = parse_spiece(read_data(path), path)
-    order = convention.order if convention else None
-    if order is None and path.name in SPIECE_NAMES[1:]:
+    order = convention.order
+    if order is not None:
+        extra = options.get("extra_ids")
+        if isinstance(extra, int) and 0 <= extra < len(order.tail):
+            order = replace(order, tail=order.tail[len(order.tail) - extra :])
+        model = order.apply(model, path)
+        backend = build_plain_unigram(model)
+    elif path.name in SPIECE_NAMES[1:]:
         raise FormatError(
             f"{path}: the ids of its pieces are not recorded. A config.json with model_type or a "
             "tokenizer_config.json with tokenizer_class would; so would a tokenizer.json."
         )
-    extra = options.get("extra_ids")
-    if order is not None and isinstance(extra, int) and 0 <= extra < len(order.tail):
-        order = replace(order, tail=order.tail[len(order.tail) - extra :])
-    if order is not None:
-        model = order.apply(model, path)
-    ids = {text: number for number, (text, _) in enumerate(model.pieces)}
-    if order is not None:
-        backend = build_plain_unigram(model)
     else:
         keeps_accents = options.get("keep_accents") is True
-        lowercase = _is_lowercased(ids, options)
+        lowercase = _is_lowercased((text for text, _ in model.pieces), options)
         backend = build_unigram(model, lowercase=lowercase, keep_accents=keeps_accents)
-    names = find_specials(ids.__contains__, options)
+    names = find_specials({text for text, _ in model.pieces}.__contains__, options)
     add_tokens(backend, _specials(names, convention), path.parent, options)
     if "sep" in names:
         backend.post_processor = bert_template(backend, names, convention)
     return backend
 
 
-_Reader = Callable[[Path, dict[str, Any], Convention | None], Tokenizer]
+_Reader = Callable[[Path, dict[str, Any], Convention], Tokenizer]
 # The usual name of each layout's file, the end of other names, and the reader, in the order in
 # which they are tried.
 _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
@@ -461,8 +569,8 @@ _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
 )
 
 
-def _specials(names: dict[str, str], convention: Convention | None) -> list[AddedToken]:
-    strip = convention is not None and (convention.double_separator or convention.cls_last)
+def _specials(names: dict[str, str], convention: Convention = NO_CONVENTION) -> list[AddedToken]:
+    strip = convention.double_separator or convention.cls_last
     return [
         AddedToken(name, lstrip=strip and role == "mask", normalized=False, special=True)
         for role, name in names.items()
@@ -470,7 +578,7 @@ def _specials(names: dict[str, str], convention: Convention | None) -> list[Adde
 
 
 def bert_template(
-    backend: Tokenizer, names: dict[str, str], convention: Convention | None
+    backend: Tokenizer, names: dict[str, str], convention: Convention = NO_CONVENTION
 ) -> processors.TemplateProcessing:
     """Return CLS A SEP, or CLS A SEP B SEP with type 1 from B on. Devlin et al. 2019, figure 2.
 
@@ -487,10 +595,10 @@ def bert_template(
         )
     cls = names["cls"]
     pair = [f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"]
-    if convention is not None and convention.double_separator:
+    if convention.double_separator:
         pair = [f"{cls}:0", "$A:0", f"{sep}:0", f"{sep}:0", "$B:0", f"{sep}:0"]
     single = pair[:3]
-    if convention is not None and convention.cls_last:
+    if convention.cls_last:
         single, pair = ([*text, f"{cls}:2"] for text in (single[1:], pair[1:]))
     return processors.TemplateProcessing(
         single=single,
