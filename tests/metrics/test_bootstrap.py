@@ -46,18 +46,18 @@ def once(gold):
 def area(gold, scores):
     """ROC AUC as a function of weights."""
     areas_of = areas_form(gold, scores)
-    return lambda weights: areas_of(weights)[0]
+    return lambda weights: {"area": areas_of(weights)[0]}
 
 
 def interval(gold, scores, *, resamples=2000, seed=0):
     (values,) = resampled([area(gold, scores)], gold, resamples=resamples, seed=seed)
-    return ends(values, 0.95)
+    return ends(values["area"], 0.95)
 
 
 def differences(gold, one, other, *, resamples, seed=0):
     forms = [area(gold, one), area(gold, other)]
     mine, theirs = resampled(forms, gold, resamples=resamples, seed=seed)
-    return mine - theirs
+    return mine["area"] - theirs["area"]
 
 
 def binormal(chance: np.random.Generator, num_rows: int = 300, num_positives: int = 90):

@@ -64,12 +64,11 @@ def metrics_of(scores: Scores) -> dict[str, Any]:
         error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
         return metrics | {"ece": error}
     gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
-    names, form = form_of(scores)
-    once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
-    extra = ("f1_at_half", *RECALLS, "brier")
+    once = form_of(scores)(np.ones((len(gold), 1), dtype=np.int64))
+    extra = {name: float(once[name][0]) for name in ("f1_at_half", *RECALLS, "brier")}
     return (
         binary_metrics(gold, shares, scores.threshold)
-        | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
+        | {name: None if math.isnan(value) else value for name, value in extra.items()}
         | {"ece": calibration.expected_calibration_error(gold, shares)}
     )
 
@@ -90,9 +89,10 @@ def form_of(scores: Scores, *, tested: bool = False) -> Form:
     if tested:
         return form
     half = confusion_form(gold, shares >= 0.5, 2)
-    at_half = Form(
-        (*form.names, "f1_at_half"), lambda w: np.vstack([form.of(w), rates_of(half(w))["f1"]])
-    )
+
+    def at_half(weights: np.ndarray) -> dict[str, np.ndarray]:
+        return form(weights) | {"f1_at_half": rates_of(half(weights))["f1"]}
+
     return _with_means(at_half, {"brier": (shares - gold) ** 2, "loss": loss})
 
 
@@ -100,11 +100,11 @@ def _with_means(form: Form, values: Mapping[str, np.ndarray]) -> Form:
     """Return a form that also has the weighted means of values of the rows, float64 (N,) each."""
     table = np.stack([*values.values()])
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         means = table @ weights.astype(np.float64) / weights.sum(0)
-        return np.vstack([form.of(weights), means])
+        return form(weights) | dict(zip(values, means, strict=True))
 
-    return Form((*form.names, *values), of)
+    return of
 
 
 Runs = Mapping[str, Mapping[int, Path]]
@@ -263,11 +263,8 @@ def _measured(
             test[run] = replace(test[run], threshold=threshold)
     forms = [form_of(one) for one in test.values()]
     gold = next(iter(test.values())).gold
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
-    drawn = {
-        run: dict(zip(form.names, table, strict=True))
-        for run, form, table in zip(test, forms, tables, strict=True)
-    }
+    tables = resampled(forms, gold, resamples=resamples, seed=SEED)
+    drawn = dict(zip(test, tables, strict=True))
     measured = {}
     for name, seeds in folders.items():
         on_dev = {s: metrics_of(dev[name, s]) for s in seeds}
@@ -335,18 +332,16 @@ def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[s
     best = {name: one.seeds[one.best] for name, one in measured.items()}
     gold = next(iter(best.values())).gold
     forms = [form_of(scores, tested=True) for scores in best.values()]
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
+    tables = resampled(forms, gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
-    names = forms[0].names
-    tested = TESTED_BINARY if "roc_auc" in names else TESTED_CLASSES
+    tested = TESTED_BINARY if "roc_auc" in tables[0] else TESTED_CLASSES
     pairs: list[dict[str, Any]] = []
     for (name, one), (rival, other) in combinations(measured.items(), 2):
         pair: dict[str, Any] = {"one": name, "other": rival}
         for metric in tested:
-            at = names.index(metric)
             mine, theirs = one.test[one.best][metric], other.test[other.best][metric]
             pair[metric] = {"difference": _less(mine, theirs)}
-            pair[metric] |= difference(drawn[name][at], drawn[rival][at], level=LEVEL)
+            pair[metric] |= difference(drawn[name][metric], drawn[rival][metric], level=LEVEL)
             if one.over_seeds or other.over_seeds:
                 means = [(side.over_seeds or side.drawn)[metric] for side in (one, other)]
                 low, high = ends(means[0] - means[1], LEVEL)
