@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -73,8 +73,6 @@ class ContestantRun:
         labels, positive: All labels in order, and the positive class of two.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
-        status: running, finished, failed or interrupted.
-        error: Why it failed.
     """
 
     contestant: str
@@ -88,19 +86,21 @@ class ContestantRun:
     out: str
     fingerprint: str
     sources: tuple[ContestantRun, ...] = ()
-    status: str = "running"
-    error: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ContestantRun:
         """Return the run with the content of a job file."""
+        own = {field.name: values[field.name] for field in fields(cls)}
         sources = tuple(cls.of(one) for one in values["sources"])
-        return cls(**{**values, "labels": tuple(values["labels"]), "sources": sources})
+        return cls(**own | {"labels": tuple(values["labels"]), "sources": sources})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
-        """Write the job file: the child reads what to do, and the study what was done."""
+        """Write the job file: the child reads what to do, and the study what was done.
+
+        The status is running, finished, failed or interrupted, `error` says why it failed.
+        """
         self.job_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.job_path, asdict(replace(self, status=status, error=error)))
+        write_json(self.job_path, asdict(self) | {"status": status, "error": error})
 
     @property
     def folder(self) -> Path:

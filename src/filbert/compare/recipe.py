@@ -161,11 +161,6 @@ class StudyOptions:
         at_least_one = "be a whole number from 1"
         check_range(self, ("seeds", "resamples"), at_least_one, lambda value: value >= 1)
 
-    @classmethod
-    def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
-        """Return the options for flat names; see `from_flat`."""
-        return from_flat(cls, given)
-
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by flat name."""
         return {name: value for name, value in flat(self).items() if value is not None}
@@ -281,12 +276,6 @@ class Contestant:
     seeds: tuple[int, ...]
     source: Contestant | None = None
 
-    def source_seeds(self, seed: int) -> tuple[int, ...]:
-        """Return the seeds of the source's models that it needs: an ensemble all of them."""
-        if self.source is None:
-            return ()
-        return self.source.seeds if self.kind == "ensemble" else (seed,)
-
     @property
     def steps(self) -> list[str]:
         """Names of the steps of its cleaning."""
@@ -316,7 +305,7 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
         InputError, FormatError: A contestant's model cannot be read.
     """
     keys = {key: value for key, value in recipe.items() if key != "contestants"}
-    options = StudyOptions.from_keywords(keys | flags.given())
+    options = from_flat(StudyOptions, keys | flags.given())
     tables = recipe.get("contestants")
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")

@@ -254,9 +254,13 @@ def runs_of(
     order = [(at, seed, one) for one in study.contestants for at, seed in enumerate(one.seeds)]
     order.sort(key=lambda entry: (entry[2].kind == "ensemble", entry[0]))
     for _, seed, one in order:
-        options = one.options
+        options, source = one.options, one.source
         if one.kind in TRAINED and options.get("precision", "auto") == "auto":
             options = options | {"precision": precision}
+        sources: tuple[ContestantRun, ...] = ()
+        if source is not None:
+            needed = source.seeds if one.kind == "ensemble" else (seed,)
+            sources = tuple(runs[source.name, number] for number in needed)
         runs[one.name, seed] = ContestantRun(
             contestant=one.name,
             kind=one.kind,
@@ -267,16 +271,19 @@ def runs_of(
             labels=tuple(data["labels"]),
             positive=data["positive"],
             out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
-            fingerprint=fingerprint_of(one, seed, data),
-            sources=tuple(runs[one.source.name, of] for of in one.source_seeds(seed) if one.source),
+            fingerprint=_fingerprint(one, seed, data, [run.fingerprint for run in sources]),
+            sources=sources,
         )
     return [*runs.values()]
 
 
-def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
+def _fingerprint(
+    one: Contestant, seed: int, data: Mapping[str, Any], sources: Sequence[str]
+) -> str:
     """Return the sha256 of everything that decides the result of a run.
 
-    Files of the user count by their content; built-in and Hub models count by name.
+    Files of the user count by their content; built-in and Hub models count by name. `sources` are
+    the fingerprints of the runs whose models it starts from.
     """
     content = {
         "kind": one.kind,
@@ -294,9 +301,8 @@ def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
     }
     if files:
         content["files"] = files
-    if one.source is not None:
-        members = [fingerprint_of(one.source, of, data) for of in one.source_seeds(seed)]
-        content["source"] = members if one.kind == "ensemble" else members[0]
+    if sources:
+        content["source"] = list(sources) if one.kind == "ensemble" else sources[0]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
