@@ -153,7 +153,7 @@ def label_metrics(is_gold: np.ndarray, is_predicted: np.ndarray) -> dict[str, An
     return _rates(is_gold.astype(np.int64), is_predicted.astype(np.int64), [1])[0]
 
 
-def losses(likelihood: np.ndarray) -> np.ndarray:
+def losses(likelihood: ArrayLike) -> np.ndarray:
     """Return the negative log-likelihood in nats of each probability of the gold class."""
     return np.asarray(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)))
 
