@@ -26,7 +26,6 @@ from filbert.inference.onnx_session import HIDDEN
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
 from filbert.model.heads import Model
-from filbert.tasks.base import cleaning_of
 from filbert.tasks.rows import row_of_value
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Encoding
@@ -157,8 +156,7 @@ def _attention(
     limit = min(predictor.max_length, max_length or predictor.max_length)
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        clean = cleaning_of(predictor.task)
-        texts = [text_of(text_row(item, i), clean) for i, item in inputs]
+        texts = [text_of(text_row(item, i), predictor.cleaning) for i, item in inputs]
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
         return PreparedInputs([_example(i, encoding) for i, encoding in enumerate(encodings)])
 

@@ -399,11 +399,6 @@ def changed(task: Task, **entries: Any) -> Task:
     return task_from_dict(type(task), task_to_dict(task) | entries)
 
 
-def cleaning_of(task: Task | None) -> Cleaning | None:
-    """Return the cleaning of the texts before tokenisation, if any."""
-    return None if task is None else task.spec.clean
-
-
 def set_vector_head(model: Any, task: Task | None) -> None:
     """Give a model, or an exported one, the pooling of a task that has no trained head."""
     if task is None or task.spec.pooling is None:
