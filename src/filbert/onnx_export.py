@@ -317,9 +317,7 @@ def compare_outputs(
     """
     longest = min(predictor.max_length, _LONGEST_PROBE)
     encodings = predictor.tokenizer.encode(_PROBES, max_length=longest)
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-    ]
+    examples = [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
     original = predictor.model
     names = model.session.outputs if model.head is None else model.answers
 

@@ -434,9 +434,7 @@ class Predictor:
         predictor, settings = self._for_vectors(**how)
         prepared = [settings.prepared(cleaned(text, predictor.cleaning)) for text in texts]
         encodings = predictor.tokenizer.encode(prepared, max_length=predictor.max_length)
-        return [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-        ]
+        return [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
 
     def vectors(
         self,

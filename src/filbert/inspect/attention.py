@@ -166,9 +166,7 @@ def attention_of_texts(
             f"The attention of {heads} heads over {longest:,} tokens takes "
             f"{4 * heads * longest**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
         )
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-    ]
+    examples = [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         maps, vectors = attention_and_vectors(model, batch)

@@ -161,9 +161,9 @@ def text_examples(
         windows = [next(pieces) for _ in own]
         tokens = total([some[-1].start + some[-1].num_tokens for some in windows])
         examples += [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=tokens)
+            Example.of(i, encoding, target=target, row_tokens=tokens)
             for some in windows
-            for e in some
+            for encoding in some
         ]
     return examples
 

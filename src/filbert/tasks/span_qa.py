@@ -217,21 +217,13 @@ class SpanQA:
         examples = []
         cut = spans.cut_up(rows, tokenizer, **_lengths(self, max_length))
         for i, (row, encodings, windows) in enumerate(cut):
-            tokens = None
+            tokens, whole = None, encodings[-1].start + encodings[-1].num_tokens
             if with_targets and answers_of(row):
                 tokens = spans.wanted_tokens(row, windows[0].question)
-            examples += [
-                Example(
-                    row=i,
-                    input_ids=encoding.input_ids,
-                    token_type_ids=encoding.token_type_ids,
-                    num_tokens=encoding.num_tokens,
-                    target=spans.place_in(window, tokens) if with_targets else None,
-                    source=window,
-                    row_tokens=encodings[-1].start + encodings[-1].num_tokens,
-                )
-                for window, encoding in zip(windows, encodings, strict=True)
-            ]
+            for window, encoding in zip(windows, encodings, strict=True):
+                target = spans.place_in(window, tokens) if with_targets else None
+                example = Example.of(i, encoding, target=target, source=window, row_tokens=whole)
+                examples.append(example)
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:

@@ -243,18 +243,11 @@ class Tagging:
         for i, (row, sentence, encodings) in enumerate(zip(rows, sentences, pieces, strict=True)):
             tags = self.gold(row).tags if with_targets else []
             ids = np.array([numbers[tag] for tag in tags], dtype=np.int64)
-            examples += [
-                Example(
-                    i,
-                    encoding.input_ids,
-                    encoding.token_type_ids,
-                    len(encoding.input_ids),
-                    ids[window.words] if with_targets else None,
-                    window,
-                    encodings[-1].start + encodings[-1].num_tokens,
-                )
-                for encoding, window in zip(encodings, spread(sentence, encodings), strict=True)
-            ]
+            whole = encodings[-1].start + encodings[-1].num_tokens
+            for encoding, window in zip(encodings, spread(sentence, encodings), strict=True):
+                target = ids[window.words] if with_targets else None
+                example = Example.of(i, encoding, target=target, source=window, row_tokens=whole)
+                examples.append(example)
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
