@@ -218,10 +218,8 @@ class RowFormat(ABC):
         return task
 
     @abstractmethod
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
-        """Return another program's prediction, completed for `metrics`."""
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
+        """Return a prediction for `row` in the file of another program, completed for `metrics`."""
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -78,20 +78,18 @@ class TextPairs(TextRows):
         """Return the task with the scale of the scores."""
         return task if task.spec.whole_batch else task.fit(rows)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `value`, and `rank` and `pool_size` if both are given."""
-        keys = ("value", "rank", "pool_size")
-        value, rank, size = (as_number(prediction.get(key)) for key in keys)
+        given = [answer.values.get(key) for key in ("value", "rank", "pool_size")]
+        value, rank, size = map(as_number, given)
         if not math.isfinite(value):
             raise InputError(
-                f"{where}: a prediction needs 'value', the cosine of a pair, a number."
+                f"{answer.where}: a prediction needs 'value', the cosine of a pair, a number."
             )
-        if prediction.get("rank") is None or prediction.get("pool_size") is None:
+        if None in given:
             return {"value": value}
         if not 1 <= rank <= size < math.inf:
-            raise InputError(f"{where}: 'rank' must be a number from 1 to 'pool_size'.")
+            raise InputError(f"{answer.where}: 'rank' must be a number from 1 to 'pool_size'.")
         return {"value": value, "rank": int(rank), "pool_size": int(size)}
 
     def findings(

@@ -104,12 +104,10 @@ class ContextsWithChoices(RowFormat):
         """Return the task with the number of choices."""
         return task.fit(rows)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `choice` and `scores`; a missing choice is the one with the highest score."""
-        count = len(_choices_of(row))
-        choice, scores = prediction.get("choice"), prediction.get("scores")
+        count, where = len(_choices_of(row)), answer.where
+        choice, scores = answer.values.get("choice"), answer.values.get("scores")
         if choice is None and scores is None:
             raise InputError(f"{where}: a prediction needs 'choice', 'scores', or both.")
         if scores is not None:

@@ -95,7 +95,7 @@ def complete_predictions(
     form = task.spec.row_format
     task = form.with_labels(task, rows, answers)
     pairs = zip(rows, answers, strict=True)
-    return task, [form.complete(task.spec, row, a.values, a.where) for row, a in pairs]
+    return task, [form.complete(task.spec, row, answer) for row, answer in pairs]
 
 
 def score_of(row: Row, advice: str) -> float | None:

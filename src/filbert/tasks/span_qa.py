@@ -5,7 +5,7 @@ T tokens in the batch, S sequences (windows), L the longest, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -91,12 +91,11 @@ class Questions(RowFormat):
             },
         }
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `answer` (or `prediction_text`), maybe `null_score` (or its probability)."""
-        answer = prediction.get("answer", prediction.get("prediction_text"))
-        if not isinstance(answer, str):
+        prediction, where = answer.values, answer.where
+        text = prediction.get("answer", prediction.get("prediction_text"))
+        if not isinstance(text, str):
             raise InputError(
                 f'{where}: a prediction needs "answer" (or "prediction_text"), a text; "" says '
                 "that there is no answer."
@@ -105,7 +104,7 @@ class Questions(RowFormat):
         is_number = isinstance(score, int | float) and not isinstance(score, bool)
         if score is not None and not (is_number and np.isfinite(score)):
             raise InputError(f'{where}: "null_score" is not a finite number.')
-        known = {"answer": answer} | ({} if score is None else {"null_score": float(score)})
+        known = {"answer": text} | ({} if score is None else {"null_score": float(score)})
         return {**prediction, **known}
 
     def findings(

@@ -112,16 +112,15 @@ class Sentences(RowFormat):
             types |= schemes.types_in(schemes.check_answer(answer.values, answer.where))
         return changed(task, labels=schemes.tag_names(sorted(types), alone=alone))
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `tags` (of any scheme), or `entities` by offsets."""
-        answer = schemes.check_answer(prediction, where)
+        prediction = schemes.check_answer(answer.values, answer.where)
         types = entity_types(spec)
-        unknown = sorted(schemes.types_in(answer) - set(types))
+        unknown = sorted(schemes.types_in(prediction) - set(types))
         if unknown:
-            raise InputError(f"{where}: entity type {unknown[0]!r} is not one of {listed(types)}.")
-        return answer
+            kind = f"entity type {unknown[0]!r}"
+            raise InputError(f"{answer.where}: {kind} is not one of {listed(types)}.")
+        return prediction
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
