@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -45,7 +44,7 @@ from filbert.train.finetune import finetune, write_predictions
 from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
-from filbert.train.provenance import commit, device_name, versions
+from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
@@ -253,7 +252,7 @@ def _trained(run: ContestantRun) -> Trained:
 
 def _derived(run: ContestantRun) -> Trained:
     """Load the model of another run in int8, or several as one; none is trained or written."""
-    started, is_ensemble = _now(), run.kind == "ensemble"
+    started, is_ensemble = now(), run.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
     folders = [one.folder / "model" for one in run.sources]
     if is_ensemble:
@@ -277,7 +276,7 @@ def _size_of(folder: Path) -> int:
 
 def _fitted(run: ContestantRun) -> Trained:
     """Train a linear model or a network without attention."""
-    started, clock = _now(), time.perf_counter()
+    started, clock = now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
     task, chosen = _task(run).fit(rows["train"]), run.options
     cleaning = Cleaning.parse(run.cleaning)
@@ -324,10 +323,6 @@ def _rows(run: ContestantRun, split: str) -> list[Row]:
     return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
 def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
     """Write the predictions and return run.json for a model that `finetune` has not trained."""
     described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
@@ -349,7 +344,7 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
         "problem": "binary" if spec.positive else "multiclass",
         "positive": run.positive,
         "started": started,
-        "finished": _now(),
+        "finished": now(),
         "status": "done",
         "device": {
             "name": device_name(torch.device("cpu")),

@@ -138,18 +138,18 @@ class Measured:
     """The runs of one contestant, measured on test.
 
     Attributes:
-        seeds: Test predictions by seed, at the threshold of the best F1 on dev.
         dev: Dev metrics by seed.
         test: Test metrics by seed.
         best: The seed that is best on dev.
+        scores: Test predictions of that seed, at the threshold of the best F1 on dev.
         drawn: Test metrics of that seed on the resamples, float64 (B,) by metric.
         over_seeds: Their mean over several seeds on resampled rows and seeds; {} for one seed.
     """
 
-    seeds: dict[int, Scores]
     dev: dict[int, dict[str, Any]]
     test: dict[int, dict[str, Any]]
     best: int
+    scores: Scores
     drawn: dict[str, np.ndarray]
     over_seeds: dict[str, np.ndarray]
 
@@ -205,14 +205,14 @@ def compute_statistics(
     positive_id = None if positive is None else labels.index(positive)
     metric = "macro_f1" if positive_id is None else "pr_auc"
     measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
-    best = {name: one.seeds[one.best] for name, one in measured.items()}
+    best = {name: one.scores for name, one in measured.items()}
     gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
         "contestants": [
             {
                 "name": name,
-                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.seeds],
+                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.dev],
                 "best_seed": one.best,
                 "test": {key: one.estimate(key) for key in one.test[one.best]},
             }
@@ -270,10 +270,10 @@ def _measured(
         on_dev = {s: metrics_of(dev[name, s]) for s in seeds}
         best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
         measured[name] = Measured(
-            seeds={s: test[name, s] for s in seeds},
             dev=on_dev,
             test={s: metrics_of(test[name, s]) for s in seeds},
             best=best,
+            scores=test[name, best],
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
                 [drawn[name, s] for s in seeds], [SEED, crc32(name.encode())]
@@ -329,9 +329,8 @@ def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[s
     excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
     The resamples are the same for all contestants.
     """
-    best = {name: one.seeds[one.best] for name, one in measured.items()}
-    gold = next(iter(best.values())).gold
-    forms = [form_of(scores, tested=True) for scores in best.values()]
+    gold = next(iter(measured.values())).scores.gold
+    forms = [form_of(one.scores, tested=True) for one in measured.values()]
     tables = resampled(forms, gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
     tested = TESTED_BINARY if "roc_auc" in tables[0] else TESTED_CLASSES
@@ -347,7 +346,7 @@ def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[s
                 low, high = ends(means[0] - means[1], LEVEL)
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
-        counts = mcnemar(gold, best[name].predicted, best[rival].predicted)
+        counts = mcnemar(gold, one.scores.predicted, other.scores.predicted)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,

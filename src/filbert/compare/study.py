@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +35,7 @@ from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
 from filbert.train.log import say
 from filbert.train.options import check_choice
-from filbert.train.provenance import commit, device_name, versions
+from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 from filbert.train.splits import read_splits, values_of_column, with_columns
@@ -370,7 +369,7 @@ def results_of(
     results: dict[str, Any] = {
         "filbert": version("filbert"),
         "name": study.name,
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "finished": now(),
         "task": "classification",
         "positive": data["positive"],
         "labels": data["labels"],
