@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 from sklearn.metrics import precision_recall_curve
 
-from filbert.errors import InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import (
     areas_form,
@@ -193,11 +192,6 @@ def test_a_95_percent_interval_holds_the_true_area_in_about_95_of_100_data_sets(
     # Binomial with p = 0.95 has a deviation of 3 in 200; the percentile interval is known to fall
     # short by a point or two at this size.
     assert 0.90 <= covered / 200 <= 0.985
-
-
-def test_without_rows_there_is_a_sentence():
-    with pytest.raises(InputError, match="no row"):
-        resampled([], np.array([], dtype=bool), resamples=10, seed=0)
 
 
 def test_p_is_counted_as_its_formula_says():

@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filbert.errors import InputError
-
 # Maps weights, int (N, B), to values, (..., B); NaN where one is undefined.
 Weighting = Callable[[np.ndarray], np.ndarray]
 # Maps weights, int (N, B), to metrics by name, float64 (B,) each.
@@ -56,8 +54,6 @@ def draws(gold: np.ndarray, *, resamples: int, seed: int) -> Iterator[np.ndarray
     one of more than two classes has fewer than ten rows, all rows are one class.
     """
     _, numbers, sizes = np.unique(gold, return_inverse=True, return_counts=True)
-    if not len(numbers):
-        raise InputError("there is no row to resample. Give at least one labelled row.")
     if len(sizes) > 2 and sizes.min() < _FEWEST_OF_CLASS:
         numbers, sizes = np.zeros_like(numbers), sizes[:1]
     members = [np.flatnonzero(numbers.reshape(-1) == c) for c in range(len(sizes))]

@@ -276,13 +276,7 @@ class SentenceEmbedding:
         """Return `pearson`, `spearman` and `mse` of cosines; `accuracy`, `mrr`, `pool_size`.
 
         `mse` is that of the cosine loss; of contrastive models the last three replace it.
-
-        Raises:
-            InputError: a row is no pair, so there is nothing to measure.
         """
-        alone = next((i for i, p in enumerate(predictions) if "value" not in p), None)
-        if alone is not None:
-            raise InputError(f"Row {alone + 1} has no second text; only pairs can be measured.")
         known = [i for i, g in enumerate(gold) if g is not None]
         metrics: dict[str, Any] = {"pearson": None, "spearman": None, "mse": None}
         if known:

@@ -71,18 +71,17 @@ class ContextsWithChoices(RowFormat):
 
         def checked(row: Row) -> Row:
             nonlocal expected
+            values = {key: row.values[key] for key in required}
             if columns:
-                values = {key: row.values[key] for key in required}
                 values["choices"] = [row.values[own] for own in columns]
-                row = Row(values, row.path, row.line)
-            count = len(_choices_of(row))
-            expected = expected or count
-            if labelled and count != expected:
+            choices = _checked_choices(values["context"], values["choices"], row.where)
+            expected = expected or len(choices)
+            if labelled and len(choices) != expected:
                 raise InputError(
-                    f"{row.where}: {_counted(count)}; the first row has {expected}, and all must "
-                    "have equally many. Fix the row, or drop it."
+                    f"{row.where}: {_counted(len(choices))}; the first row has {expected}, and all "
+                    "must have equally many. Fix the row, or drop it."
                 )
-            return row
+            return Row(values | {"choices": choices}, row.path, row.line)
 
         return check_each(rows, checked, on_error)
 
@@ -106,7 +105,7 @@ class ContextsWithChoices(RowFormat):
 
     def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `choice` and `scores`; a missing choice is the one with the highest score."""
-        count, where = len(_choices_of(row)), answer.where
+        count, where = len(row.values["choices"]), answer.where
         choice, scores = answer.values.get("choice"), answer.values.get("scores")
         if choice is None and scores is None:
             raise InputError(f"{where}: a prediction needs 'choice', 'scores', or both.")
@@ -129,10 +128,6 @@ class ContextsWithChoices(RowFormat):
             if len(set(choices)) < len(choices):
                 message = "Rows that offer one choice twice."
                 yield Finding("warning", "repeated_choice", message, row.where)
-
-
-def _choices_of(row: Row) -> list[str]:
-    return _checked_choices(row.values.get("context"), row.values.get("choices"), row.where)
 
 
 def _checked_choices(context: Any, choices: Any, where: str) -> list[str]:
@@ -214,7 +209,7 @@ class MultipleChoice:
         fitted = replace(self, num_choices=None)
         for row in rows:
             if fitted.num_choices is None:
-                fitted = replace(fitted, num_choices=len(_choices_of(row)))
+                fitted = replace(fitted, num_choices=len(row.values["choices"]))
             fitted.gold(row)
         return fitted
 
@@ -223,7 +218,7 @@ class MultipleChoice:
 
         A label is a number in range, or the text of exactly one choice.
         """
-        choices = _choices_of(row)
+        choices: list[str] = row.values["choices"]
         if self.num_choices not in (None, len(choices)):
             raise InputError(
                 f"{row.where}: {_counted(len(choices))}; the training rows have "

@@ -194,12 +194,12 @@ class SpanQA:
 
     def fit(self, rows: Iterable[Row]) -> SpanQA:
         """See whether there are questions without answer."""
-        has_answers = [bool(answers_of(row)) for row in rows]
-        return replace(self, has_unanswerable=not all(has_answers))
+        return replace(self, has_unanswerable=not all(row.values["answers"] for row in rows))
 
     def gold(self, row: Row) -> GoldAnswers:
         """Return the id and answers."""
-        return GoldAnswers(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
+        texts = tuple(answer["text"] for answer in row.values["answers"])
+        return GoldAnswers(row.values["id"], texts)
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -217,7 +217,7 @@ class SpanQA:
         cut = spans.cut_up(rows, tokenizer, **_lengths(self, max_length))
         for i, (row, encodings, windows) in enumerate(cut):
             tokens, whole = None, encodings[-1].start + encodings[-1].num_tokens
-            if with_targets and answers_of(row):
+            if with_targets and row.values["answers"]:
                 tokens = spans.wanted_tokens(row, windows[0].question)
             for window, encoding in zip(windows, encodings, strict=True):
                 target = spans.place_in(window, tokens) if with_targets else None
@@ -319,14 +319,6 @@ class SpanQA:
             # If all rows have an answer, no threshold is better than answering all.
             metrics.setdefault("best_f1", metrics["f1"])
         return metrics
-
-
-def answers_of(row: Row) -> list[dict[str, Any]]:
-    """Return the gold answers of a question."""
-    answers: list[dict[str, Any]] | None = row.values.get("answers")
-    if answers is None:
-        raise InputError(f"{spans.question_place(row)}: no answers. Give a list, maybe empty.")
-    return answers
 
 
 def _lengths(task: SpanQA, max_length: int) -> dict[str, int]:
