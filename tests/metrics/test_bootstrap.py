@@ -228,7 +228,7 @@ def test_mcnemar_of_a_table_worked_out_by_hand():
     one = np.array([1] * 9 + [0] + [1] * 2 + [0] * 2)
     other = np.array([0] * 9 + [1] + [1] * 2 + [0] * 2)
     found = mcnemar(gold, one, other)
-    assert (found.only_one_right, found.only_other_right) == (9, 1)
+    assert (found.only_one, found.only_other) == (9, 1)
     assert found.p == pytest.approx(22 / 1024, abs=1e-15)
 
 

@@ -346,12 +346,7 @@ def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[s
                 low, high = ends(means[0] - means[1], LEVEL)
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
-        counts = mcnemar(gold, one.scores.predicted, other.scores.predicted)
-        pair["mcnemar"] = {
-            "p": counts.p,
-            "only_one": counts.only_one_right,
-            "only_other": counts.only_other_right,
-        }
+        pair["mcnemar"] = mcnemar(gold, one.scores.predicted, other.scores.predicted)._asdict()
         pairs.append(pair)
     for test in (*tested, "mcnemar"):
         known = [pair[test] for pair in pairs if pair[test]["p"] is not None]

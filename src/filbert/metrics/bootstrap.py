@@ -110,8 +110,8 @@ class McNemar(NamedTuple):
     """Rows that only one of two models got right, and the p-value of that division."""
 
     p: float
-    only_one_right: int
-    only_other_right: int
+    only_one: int
+    only_other: int
 
 
 def mcnemar(gold: ArrayLike, one_called: ArrayLike, other_called: ArrayLike) -> McNemar:
