@@ -171,20 +171,16 @@ class SentenceEmbedding:
         1.0 if all are between -1 and 1, 5.0 if all are between 0 and 5 (as in STS-B), else the
         largest.
         """
-        scores = []
-        for row in rows:
-            if (score := self.gold(row)) is None:
-                continue
-            if self._is_contrastive and score != 1.0:
-                raise InputError(
-                    f"{row.where}: label {score:g}. --loss contrastive takes every row as a pair "
-                    "with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
-                )
-            scores.append((score, row.where))
+        scores = [(score, row.where) for row in rows if (score := self.gold(row)) is not None]
         if self._is_contrastive:
+            for score, where in scores:
+                if score != 1.0:
+                    raise InputError(
+                        f"{where}: label {score:g}. --loss contrastive takes every row as a pair "
+                        "with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
+                    )
             return self
-        smallest, where = min(scores, default=(0.0, ""))
-        largest = max(scores, default=(0.0, ""))[0]
+        (smallest, where), (largest, _) = min(scores), max(scores)
         is_cosine = smallest >= -1 and largest <= 1
         if smallest < 0 and not is_cosine:
             raise InputError(

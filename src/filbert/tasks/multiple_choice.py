@@ -78,7 +78,7 @@ class ContextsWithChoices(RowFormat):
             expected = expected or len(choices)
             if labelled and len(choices) != expected:
                 raise InputError(
-                    f"{row.where}: {_counted(len(choices))}; the first row has {expected}, and all "
+                    f"{row.where}: {len(choices)} choices; the first row has {expected}, and all "
                     "must have equally many. Fix the row, or drop it."
                 )
             return Row(values | {"choices": choices}, row.path, row.line)
@@ -144,17 +144,13 @@ def _whole_number(value: Any) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def _counted(count: int) -> str:
-    return f"{count} choice" + ("" if count == 1 else "s")
-
-
 def _probabilities(scores: Any, count: int, where: str) -> list[float]:
     try:
         values = [float(score) for score in scores]
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: the scores are not a list of numbers.") from error
     if len(values) != count:
-        raise InputError(f"{where}: {len(values)} scores for {_counted(count)}.")
+        raise InputError(f"{where}: {len(values)} scores for {count} choices.")
     if not all(0.0 <= value <= 1.0 for value in values):
         raise InputError(f"{where}: a score is not a probability from 0 to 1.")
     return values
@@ -206,10 +202,9 @@ class MultipleChoice:
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:
         """Learn how many choices each row has."""
-        fitted = replace(self, num_choices=None)
+        rows = list(rows)
+        fitted = replace(self, num_choices=len(rows[0].values["choices"]))
         for row in rows:
-            if fitted.num_choices is None:
-                fitted = replace(fitted, num_choices=len(row.values["choices"]))
             fitted.gold(row)
         return fitted
 
@@ -221,7 +216,7 @@ class MultipleChoice:
         choices: list[str] = row.values["choices"]
         if self.num_choices not in (None, len(choices)):
             raise InputError(
-                f"{row.where}: {_counted(len(choices))}; the training rows have "
+                f"{row.where}: {len(choices)} choices; the training rows have "
                 f"{self.num_choices}, and all must have equally many. Fix the row, or drop it."
             )
         value: Any = row.values.get("label")
