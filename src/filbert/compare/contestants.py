@@ -67,7 +67,8 @@ class ContestantRun:
     """One contestant with one seed: all that its child process needs.
 
     Attributes:
-        contestant, kind, options, cleaning: As in `recipe.Contestant`.
+        contestant, kind, options: As in `recipe.Contestant`.
+        cleaning: As `--clean` takes it; None for unchanged texts.
         data: Path of "train", "dev" and "test".
         labels, positive: All labels in order, and the positive class of two.
         fingerprint: Hash of everything that decides the result.

@@ -264,7 +264,7 @@ class Contestant:
         name: Its table in the recipe, and its folder.
         kind: One of `KINDS`.
         options: Its own options and those of all contestants.
-        cleaning: As `--clean` takes it; None for unchanged texts.
+        cleaning: None for unchanged texts.
         seeds: One training each.
         source: Its teacher, or the contestant whose model or models it is made of.
     """
@@ -272,15 +272,9 @@ class Contestant:
     name: str
     kind: str
     options: dict[str, Any]
-    cleaning: str | None
+    cleaning: Cleaning | None
     seeds: tuple[int, ...]
     source: Contestant | None = None
-
-    @property
-    def steps(self) -> list[str]:
-        """Names of the steps of its cleaning."""
-        cleaning = Cleaning.parse(self.cleaning)
-        return [] if cleaning is None else list(cleaning.steps)
 
 
 @dataclass(frozen=True)
@@ -365,19 +359,14 @@ def _contestant(
             seeds = seeds[:1]
     else:
         chosen = own.pop("cleaning", options.cleaning)
-        cleaning = _cleaning(flags.cleaning or chosen)
+        chosen = flags.cleaning or chosen
+        cleaning = Cleaning.parse(chosen.replace("+", ",") if isinstance(chosen, str) else chosen)
     if kind in ("tfidf", "static"):
         # Logistic regression does not depend on the seed.
         seeds = seeds[:1]
     merged = _merged(kind, own, options.common, flags.common)
     merged = _checked(kind, merged, source)
     return Contestant(title, kind, merged, cleaning, seeds, source)
-
-
-def _cleaning(given: Any) -> str | None:
-    """Return the shortest name of a cleaning; None for none."""
-    cleaning = Cleaning.parse(given.replace("+", ",") if isinstance(given, str) else given)
-    return None if cleaning is None else str(cleaning)
 
 
 def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant]) -> Contestant:
