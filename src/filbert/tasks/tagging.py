@@ -126,14 +126,10 @@ class Sentences(RowFormat):
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
         """Yield tags that break BIO, spans that get no word, and words that get no token."""
-        repair = getattr(task, "repair_tags", False)
         suspects = []
         for row in rows:
-            try:
-                sentence = sentence_of(row)
-                yield from schemes.tag_findings(row, sentence, repair=repair)
-            except InputError:
-                continue  # counted as a bad row
+            sentence = sentence_of(row)
+            yield from schemes.tag_findings(row, sentence)
             if any(map(_VANISHING.fullmatch, sentence.words)):
                 suspects.append((row, sentence))
         if tokenizer is None or not suspects:
