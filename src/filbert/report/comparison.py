@@ -18,7 +18,6 @@ import numpy as np
 
 from filbert.data.records import read_rows
 from filbert.data.splitting import SPLITS
-from filbert.errors import InputError
 from filbert.files import read_json
 from filbert.metrics.classification import label_metrics
 from filbert.report import numbers, plots
@@ -79,10 +78,6 @@ class StudyFiles:
     """A study's results.json and the predictions of its contestants."""
 
     def __init__(self, path: Path) -> None:
-        if not (path / "results.json").is_file():
-            raise InputError(
-                f"{path} holds no results.json. Give the folder that `filbert compare --out` wrote."
-            )
         self.path, self.results = path, read_json(path / "results.json")
         self.labels = [str(label) for label in self.results.get("labels") or ()]
         positive = self.results.get("positive")
@@ -154,8 +149,7 @@ class StudyFiles:
 def write_comparison_report(folder: Path) -> Path:
     """Write report.html and plots/*.png into the folder of a study; return the page's path.
 
-    Missing seeds and contestants are left out and named. Without results.json it is an InputError,
-    a damaged file is a FormatError.
+    Missing seeds and contestants are left out and named. A damaged file is a FormatError.
     """
     study = StudyFiles(Path(folder))
     make: list[Callable[[StudyFiles], Section | None]] = []

@@ -35,15 +35,10 @@ class RunFolder:
         baseline_predictions: Predictions of the baselines for the same rows, by baseline name.
 
     Raises:
-        InputError: There is no run.json.
-        FormatError: A file is damaged.
+        FormatError: A file is damaged, or there is no run.json.
     """
 
     def __init__(self, path: Path) -> None:
-        if not (path / "run.json").is_file():
-            raise InputError(
-                f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
-            )
         self.path, self.run = path, read_json(path / "run.json")
         self.problem = problem_of(self.run)
         self.labels = [str(label) for label in self.run.get("labels") or ()]
