@@ -39,26 +39,16 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.table import Columns, best_value, heading_of
+from filbert.report.table import best_value, heading_of
 from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
 from filbert.tasks.base import FALLING
 
-# Metric and heading; the first one decides the ranking.
-BINARY: Columns = (
-    ("pr_auc", "PR AUC"),
-    ("roc_auc", "ROC AUC"),
-    ("f1", "F1, tuned threshold"),
-    ("f1_at_half", "F1 at 0.5"),
-    ("ece", "calibration error"),
-    *((f"precision_at_recall_{n}", f"precision at recall {n} %") for n in (50, 80, 90, 95)),
-)
-MULTICLASS: Columns = (
-    ("macro_f1", "macro F1"),
-    ("accuracy", "accuracy"),
-    ("weighted_f1", "weighted F1"),
-    ("ece", "calibration error"),
-    ("loss", "loss"),
-)
+# Metrics of a ranking, which the first one decides.
+BINARY = (
+    "pr_auc", "roc_auc", "f1", "f1_at_half", "ece",
+    *(f"precision_at_recall_{n}" for n in (50, 80, 90, 95)),
+)  # fmt: skip
+MULTICLASS = ("macro_f1", "accuracy", "weighted_f1", "ece", "loss")
 SLICES = ("f1", "macro_f1", "false_positive_rate", "roc_auc", "pr_auc", "accuracy")
 # Cost, its heading, and how it is written.
 COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -85,10 +75,10 @@ class StudyFiles:
         self.positive = None if positive is None else self.labels.index(positive)
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
         self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
-        columns = MULTICLASS if self.positive is None else BINARY
+        keys = MULTICLASS if self.positive is None else BINARY
         known = {key for one in self.contestants for key in one.get("test") or ()}
         # (key, heading) of the measured metrics; the first one decides the ranking.
-        self.metrics = [column for column in columns if column[0] in known]
+        self.metrics = [(key, heading_of(key, "study")) for key in keys if key in known]
         with_metrics = [one for one in self.contestants if one.get("test")]
         # The best first.
         self.measured = sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
