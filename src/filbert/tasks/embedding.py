@@ -86,7 +86,7 @@ class TextPairs(TextRows):
             raise InputError(
                 f"{answer.where}: a prediction needs 'value', the cosine of a pair, a number."
             )
-        if None in given:
+        if any(one is None for one in given):
             return {"value": value}
         if not 1 <= rank <= size < math.inf:
             raise InputError(f"{answer.where}: 'rank' must be a number from 1 to 'pool_size'.")
