@@ -289,7 +289,7 @@ def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path
             (FormatError, "it is missing or empty"),
         ][number]
         with pytest.raises(error, match=words):
-            read_predictions("test", runs, LABELS, 1)
+            read_predictions("test", runs, LABELS, "rude")
 
 
 def test_slices_cover_each_row_once_and_have_metrics_of_their_own_rows(results, seeds_of):

@@ -146,7 +146,7 @@ def test_confusions_use_the_threshold_of_the_metrics(small):
     run["test"]["threshold"] = 0.0
     save(folder, results)
     study = StudyFiles(folder)
-    assert np.all(study.scores[entry["name"]].predicted == study.positive)
+    assert np.all(study.scores[entry["name"]].predicted == study.labels.index(study.positive))
 
 
 @pytest.mark.parametrize("is_significant", [True, False])

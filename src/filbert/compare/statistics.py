@@ -111,9 +111,9 @@ Runs = Mapping[str, Mapping[int, Path]]
 
 
 def read_predictions(
-    split: str, folders: Runs, labels: Sequence[str], positive: int | None
+    split: str, folders: Runs, labels: Sequence[str], positive: str | None
 ) -> dict[tuple[str, int], Scores]:
-    """Return predictions/SPLIT.jsonl by (contestant, seed); `positive` is a number of `labels`.
+    """Return predictions/SPLIT.jsonl by (contestant, seed).
 
     Raises:
         InputError: Two runs have different rows or gold labels.
@@ -202,9 +202,8 @@ def compute_statistics(
     Raises:
         InputError, FormatError: Predictions are wrong.
     """
-    positive_id = None if positive is None else labels.index(positive)
-    metric = "macro_f1" if positive_id is None else "pr_auc"
-    measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
+    metric = "macro_f1" if positive is None else "pr_auc"
+    measured = _measured(folders, labels, positive, metric=metric, resamples=resamples)
     best = {name: one.scores for name, one in measured.items()}
     gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
@@ -244,7 +243,7 @@ def _enough(resamples: int, num_pairs: int) -> int:
 def _measured(
     folders: Runs,
     labels: Sequence[str],
-    positive_id: int | None,
+    positive: str | None,
     *,
     metric: str,
     resamples: int,
@@ -253,12 +252,12 @@ def _measured(
 
     `metric` chooses the best seed on dev; the lowest seed of equal ones.
     """
-    dev = read_predictions("dev", folders, labels, positive_id)
-    test = read_predictions("test", folders, labels, positive_id)
-    if positive_id is not None:
+    dev = read_predictions("dev", folders, labels, positive)
+    test = read_predictions("test", folders, labels, positive)
+    if positive is not None:
         for run, one in dev.items():
-            shares = one.probabilities[:, positive_id]
-            threshold = ranking.best_f1_threshold(one.gold == positive_id, shares)
+            shares = one.probabilities[:, one.positive]
+            threshold = ranking.best_f1_threshold(one.gold == one.positive, shares)
             dev[run] = replace(one, threshold=threshold)
             test[run] = replace(test[run], threshold=threshold)
     forms = [form_of(one) for one in test.values()]

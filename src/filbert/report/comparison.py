@@ -70,9 +70,8 @@ class StudyFiles:
     def __init__(self, path: Path) -> None:
         self.path, self.results = path, read_json(path / "results.json")
         self.labels = [str(label) for label in self.results.get("labels") or ()]
-        positive = self.results.get("positive")
-        # The id of the positive one of two labels; None for more labels.
-        self.positive = None if positive is None else self.labels.index(positive)
+        # One of two labels; None for more labels.
+        self.positive: str | None = self.results.get("positive")
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
         self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
         keys = MULTICLASS if self.positive is None else BINARY
@@ -273,15 +272,15 @@ def tests(study: StudyFiles) -> Section | None:
 
 def curves(study: StudyFiles) -> Section:
     """Return ROC and precision-recall curves of two labels, and the calibration."""
-    charts, at, of_label = {}, study.positive, "the predicted label"
+    charts, of_label = {}, "the predicted label"
     lines = []
     for name, scores in study.scores.items():
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
-        if at is not None:
+        if (at := scores.positive) is not None:
             is_true, confidence = scores.gold == at, scores.probabilities[:, at]
         lines.append(Ranking(name, is_true, confidence, study.colors[name]))
-    if at is not None:
-        of_label = f"label {study.labels[at]}"
+    if study.positive is not None:
+        of_label = f"label {study.positive}"
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."
