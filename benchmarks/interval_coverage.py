@@ -12,7 +12,7 @@ from scipy import stats
 from filbert.compare.statistics import mean_over_seeds
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import (
-    Weighting,
+    Form,
     areas_form,
     confusion_form,
     ends,
@@ -27,22 +27,22 @@ STUDIES = 300
 RESAMPLES = 799
 
 
-def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Weighting:
+def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Form:
     """F1 at a threshold as a function of weights."""
     confusion_of = confusion_form(gold, scores >= threshold, 2)
-    return lambda weights: rates_of(confusion_of(weights))["f1"]
+    return lambda weights: {"value": rates_of(confusion_of(weights))["f1"]}
 
 
-def roc_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
+def roc_form(gold: np.ndarray, scores: np.ndarray) -> Form:
     """ROC AUC as a function of weights."""
     areas_of = areas_form(gold, scores)
-    return lambda weights: areas_of(weights)[0]
+    return lambda weights: {"value": areas_of(weights)[0]}
 
 
-def pr_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
+def pr_form(gold: np.ndarray, scores: np.ndarray) -> Form:
     """Average precision as a function of weights."""
     areas_of = areas_form(gold, scores)
-    return lambda weights: areas_of(weights)[1]
+    return lambda weights: {"value": areas_of(weights)[1]}
 
 
 def truth() -> tuple[list[float], float]:
@@ -52,7 +52,7 @@ def truth() -> tuple[list[float], float]:
     scores = chance.normal(size=gold.size) + SHIFT * gold
     threshold = ranking.best_f1_threshold(gold, scores)
     once = np.ones((gold.size, 1), dtype=np.int64)
-    f1 = float(f1_form(gold, scores, threshold)(once)[0])
+    f1 = float(f1_form(gold, scores, threshold)(once)["value"][0])
     area = float(stats.norm.cdf(SHIFT / np.sqrt(2)))
     return [area, float(ranking.pr_auc(gold, scores) or 0), f1], threshold
 
@@ -75,7 +75,8 @@ def by_rows(num_positives: int, *, fixed: bool, bca: bool) -> np.ndarray:
         ]
         drawn = resampled(forms, gold, resamples=RESAMPLES, seed=data_set)
         for place, (form, values) in enumerate(zip(forms, drawn, strict=True)):
-            low, high = _bca(form, values, num_rows) if bca else ends(values, 0.95)
+            own = values["value"]
+            low, high = _bca(form, own, num_rows) if bca else ends(own, 0.95)
             held[place] += low <= true[place] <= high
     return held / DATA_SETS
 
@@ -83,10 +84,10 @@ def by_rows(num_positives: int, *, fixed: bool, bca: bool) -> np.ndarray:
 def _bca(form, values: np.ndarray, num_rows: int) -> tuple[float, float]:
     """Efron and Tibshirani 1993, section 14.3."""
     every = np.ones((num_rows, num_rows), dtype=np.int64)
-    left_out = form(every - np.eye(num_rows, dtype=np.int64))
+    left_out = form(every - np.eye(num_rows, dtype=np.int64))["value"]
     pulls = left_out.mean() - left_out
     acceleration = (pulls**3).sum() / (6 * (pulls**2).sum() ** 1.5 + 1e-300)
-    value = form(every[:, :1])[0]
+    value = form(every[:, :1])["value"][0]
     below = (np.mean(values < value) + np.mean(values <= value)) / 2
     bias = stats.norm.ppf(np.clip(below, 1e-4, 1 - 1e-4))
     z = bias + stats.norm.ppf([0.025, 0.975])
@@ -111,9 +112,9 @@ def by_seeds(num_seeds: int, spread: float) -> tuple[float, float]:
             scores = own + chance.normal(SHIFT, spread) * gold
             forms.append(roc_form(gold, scores))
         drawn = resampled(forms, gold, resamples=RESAMPLES, seed=study)
-        means = mean_over_seeds([{"area": values} for values in drawn], [study, 1])["area"]
+        means = mean_over_seeds(drawn, [study, 1])
         for place, values in enumerate((means, drawn[0])):
-            low, high = ends(values, 0.95)
+            low, high = ends(values["value"], 0.95)
             held[place] += low <= true <= high
     over, one = held / STUDIES
     return float(over), float(one)

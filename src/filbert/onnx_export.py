@@ -56,7 +56,7 @@ from filbert.model.heads import Model
 from filbert.model.int8 import InputRange, has_integer_products
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device
-from filbert.tasks.base import cleaning_of, set_vector_head
+from filbert.tasks.base import set_vector_head
 from filbert.tasks.rows import read_task_rows
 
 log = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ def _record(
     exported = replace(checkpoint, filbert=stored)
     if warning := int8_warning(predictor.precision, exported, predictor.task):
         log.warning(warning)
-    clean = cleaning_of(predictor.task)
+    clean = predictor.cleaning
     if clean is not None:
         log.warning(
             "The graph does not contain the model's cleaning (%s), which filbert applies: clean "
@@ -309,9 +309,7 @@ def compare_outputs(
     """
     longest = min(predictor.max_length, _LONGEST_PROBE)
     encodings = predictor.tokenizer.encode(_PROBES, max_length=longest)
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-    ]
+    examples = [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
     original = predictor.model
     names = model.session.outputs if model.head is None else model.answers
 

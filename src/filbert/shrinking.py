@@ -22,7 +22,6 @@ from filbert.errors import ConfigError, printable
 from filbert.files import portable, replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
-from filbert.tasks.base import cleaning_of
 from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 
@@ -148,7 +147,7 @@ def cut_vocabulary(
 
 def _corpus(predictor: Predictor, files: Sequence[str], names: ColumnNames) -> Iterator[str]:
     """Yield the texts of files, cleaned and prompted as the model's input is."""
-    clean = cleaning_of(predictor.task) or str
+    clean = predictor.cleaning or str
     prepared = predictor.sentence_vectors.prepared
     for document in read_documents(
         files, text_column=names.text_column, pair_column=names.own("text_pair")

@@ -7,6 +7,7 @@ import pytest
 
 from filbert.compare import study
 from filbert.compare.recipe import Study, StudyOptions, read_study
+from filbert.train.options import from_flat
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def recipe(films: Path, tiny_model: Path) -> dict[str, Any]:
 
 
 def study_of(recipe: dict[str, Any], **flags: Any) -> Study:
-    return read_study(recipe, StudyOptions.from_keywords(flags))
+    return read_study(recipe, from_flat(StudyOptions, flags))
 
 
 @pytest.fixture

@@ -140,13 +140,11 @@ def test_a_form_of_rows_that_count_once_gives_the_figures_themselves(seeds_of):
     table = np.stack([1 - scores, scores], axis=1)
     rows = np.arange(len(gold))
     judged = Scores(rows, gold.astype(int), table, rows, 0, positive=1, threshold=0.4)
-    names, form = form_of(judged)
-    once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
     wanted = metrics_of(judged)
-    assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
-    names, form = form_of(judged, tested=True)
-    once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
-    assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
+    for tested in (False, True):
+        once = form_of(judged, tested=tested)(np.ones((len(gold), 1), dtype=np.int32))
+        found = {name: values[0] for name, values in once.items()}
+        assert found == pytest.approx({name: wanted[name] for name in found}, abs=1e-12)
 
 
 def test_a_pair_is_tested_as_paired_bootstrap_does_it(seeds_of):
@@ -291,7 +289,7 @@ def test_runs_of_other_rows_are_not_compared_and_damaged_ones_are_named(tmp_path
             (FormatError, "it is missing or empty"),
         ][number]
         with pytest.raises(error, match=words):
-            read_predictions("test", runs, LABELS, 1)
+            read_predictions("test", runs, LABELS, "rude")
 
 
 def test_slices_cover_each_row_once_and_have_metrics_of_their_own_rows(results, seeds_of):

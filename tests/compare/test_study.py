@@ -17,7 +17,7 @@ import pytest
 import filbert.api
 from filbert.cli.main import run as cli
 from filbert.compare import study as module
-from filbert.compare.study import fingerprint_of, notes_of, run_study, runs_of
+from filbert.compare.study import notes_of, run_study, runs_of
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
 
@@ -364,8 +364,8 @@ def children_of(parent: int) -> list[int]:
 # Fingerprints
 
 
-def fingerprints(study, data=DATA, seed=0):
-    return {one.name: fingerprint_of(one, seed, data)[:16] for one in study.contestants}
+def fingerprints(study):
+    return {run.contestant: run.fingerprint for run in runs_of(study, Path(), DATA, "float32")}
 
 
 def test_the_fingerprint_of_a_run_follows_the_content_of_the_user_s_files(

@@ -128,26 +128,24 @@ def test_all_spans_of_the_toxic_comments_become_tags(shared_data):
 # Findings and predictions
 
 
-def test_every_break_of_bio_is_found_and_is_milder_when_it_is_mended():
+def test_every_break_of_bio_is_found():
     row = Row(_words("I-a O I-b", lines=[3, 4, 5]), "f.conll", 3)
-    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row)))
     assert [(f.level, f.kind, f.where) for f in found] == [
-        ("error", "broken_bio", "f.conll:3"),
-        ("error", "broken_bio", "f.conll:5"),
+        ("warning", "broken_bio", "f.conll:3"),
+        ("warning", "broken_bio", "f.conll:5"),
     ]
-    mended = schemes.tag_findings(row, sentence_of(row), repair=True)
-    assert {finding.level for finding in mended} == {"warning"}
 
 
 def test_a_span_that_gets_no_word_is_found():
     row = Row({"text": "one two", "spans": [[0, 3], [3, 4]]}, "f.jsonl", 7)
-    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row)))
     assert [(f.kind, f.where) for f in found] == [("lost_span", "f.jsonl:7, characters 3 to 4")]
 
 
 def test_a_span_that_takes_more_than_was_marked_is_found():
     row = Row({"text": "one two", "spans": [[0, 3], [4, 6]]}, "f.jsonl", 7)
-    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row)))
     assert [(f.kind, f.where) for f in found] == [("widened_span", "f.jsonl:7, characters 4 to 6")]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.report.studies import CONTESTANTS, save, write_study
 
-from filbert.errors import FormatError, InputError
+from filbert.errors import FormatError
 from filbert.report.comparison import StudyFiles, headline, write_comparison_report
 
 SECTIONS = [
@@ -131,7 +131,7 @@ def test_slices_by_length_have_the_share_of_right_rows_of_each_contestant(whole)
 
 
 def test_a_folder_that_is_no_study_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no results\.json"):
+    with pytest.raises(FormatError, match=r"results\.json cannot be read"):
         write_comparison_report(tmp_path)
     (tmp_path / "results.json").write_text("{")
     with pytest.raises(FormatError, match="results.json"):
@@ -146,7 +146,7 @@ def test_confusions_use_the_threshold_of_the_metrics(small):
     run["test"]["threshold"] = 0.0
     save(folder, results)
     study = StudyFiles(folder)
-    assert np.all(study.scores[entry["name"]].predicted == study.positive)
+    assert np.all(study.scores[entry["name"]].predicted == study.labels.index(study.positive))
 
 
 @pytest.mark.parametrize("is_significant", [True, False])

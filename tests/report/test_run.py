@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from filbert.errors import FormatError, InputError
+from filbert.errors import FormatError
 from filbert.files import sha256_of
 from filbert.report.folder import RunFolder
 from filbert.report.predictions import confusion, per_label
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_named(make_run):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no run\.json"):
+    with pytest.raises(FormatError, match=r"run\.json cannot be read"):
         write_run_report(tmp_path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(FormatError, match="run.json"):

@@ -234,11 +234,6 @@ def test_correlations_are_those_of_scipy_with_labels_as_they_stand():
     assert task.metrics([1.0, 1.0], [{"value": 0.1}, {"value": 0.2}])["spearman"] is None
 
 
-def test_single_texts_cannot_be_measured():
-    with pytest.raises(InputError, match="Row 1 has no second text"):
-        SentenceEmbedding().metrics([None], [{"embedding": [1.0]}])
-
-
 # The value itself
 
 

@@ -17,8 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -45,7 +44,7 @@ from filbert.train.finetune import finetune, write_predictions
 from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
-from filbert.train.provenance import commit, device_name, versions
+from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
@@ -68,13 +67,12 @@ class ContestantRun:
     """One contestant with one seed: all that its child process needs.
 
     Attributes:
-        contestant, kind, options, cleaning: As in `recipe.Contestant`.
+        contestant, kind, options: As in `recipe.Contestant`.
+        cleaning: As `--clean` takes it; None for unchanged texts.
         data: Path of "train", "dev" and "test".
         labels, positive: All labels in order, and the positive class of two.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
-        status: running, finished, failed or interrupted.
-        error: Why it failed.
     """
 
     contestant: str
@@ -88,19 +86,21 @@ class ContestantRun:
     out: str
     fingerprint: str
     sources: tuple[ContestantRun, ...] = ()
-    status: str = "running"
-    error: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ContestantRun:
         """Return the run with the content of a job file."""
+        own = {field.name: values[field.name] for field in fields(cls)}
         sources = tuple(cls.of(one) for one in values["sources"])
-        return cls(**{**values, "labels": tuple(values["labels"]), "sources": sources})
+        return cls(**own | {"labels": tuple(values["labels"]), "sources": sources})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
-        """Write the job file: the child reads what to do, and the study what was done."""
+        """Write the job file: the child reads what to do, and the study what was done.
+
+        The status is running, finished, failed or interrupted, `error` says why it failed.
+        """
         self.job_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.job_path, asdict(replace(self, status=status, error=error)))
+        write_json(self.job_path, asdict(self) | {"status": status, "error": error})
 
     @property
     def folder(self) -> Path:
@@ -253,7 +253,7 @@ def _trained(run: ContestantRun) -> Trained:
 
 def _derived(run: ContestantRun) -> Trained:
     """Load the model of another run in int8, or several as one; none is trained or written."""
-    started, is_ensemble = _now(), run.kind == "ensemble"
+    started, is_ensemble = now(), run.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
     folders = [one.folder / "model" for one in run.sources]
     if is_ensemble:
@@ -277,7 +277,7 @@ def _size_of(folder: Path) -> int:
 
 def _fitted(run: ContestantRun) -> Trained:
     """Train a linear model or a network without attention."""
-    started, clock = _now(), time.perf_counter()
+    started, clock = now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
     task, chosen = _task(run).fit(rows["train"]), run.options
     cleaning = Cleaning.parse(run.cleaning)
@@ -324,10 +324,6 @@ def _rows(run: ContestantRun, split: str) -> list[Row]:
     return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
 def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
     """Write the predictions and return run.json for a model that `finetune` has not trained."""
     described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
@@ -349,7 +345,7 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
         "problem": "binary" if spec.positive else "multiclass",
         "positive": run.positive,
         "started": started,
-        "finished": _now(),
+        "finished": now(),
         "status": "done",
         "device": {
             "name": device_name(torch.device("cpu")),

@@ -161,11 +161,6 @@ class StudyOptions:
         at_least_one = "be a whole number from 1"
         check_range(self, ("seeds", "resamples"), at_least_one, lambda value: value >= 1)
 
-    @classmethod
-    def from_keywords(cls, given: Mapping[str, Any]) -> StudyOptions:
-        """Return the options for flat names; see `from_flat`."""
-        return from_flat(cls, given)
-
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by flat name."""
         return {name: value for name, value in flat(self).items() if value is not None}
@@ -269,7 +264,7 @@ class Contestant:
         name: Its table in the recipe, and its folder.
         kind: One of `KINDS`.
         options: Its own options and those of all contestants.
-        cleaning: As `--clean` takes it; None for unchanged texts.
+        cleaning: None for unchanged texts.
         seeds: One training each.
         source: Its teacher, or the contestant whose model or models it is made of.
     """
@@ -277,21 +272,9 @@ class Contestant:
     name: str
     kind: str
     options: dict[str, Any]
-    cleaning: str | None
+    cleaning: Cleaning | None
     seeds: tuple[int, ...]
     source: Contestant | None = None
-
-    def source_seeds(self, seed: int) -> tuple[int, ...]:
-        """Return the seeds of the source's models that it needs: an ensemble all of them."""
-        if self.source is None:
-            return ()
-        return self.source.seeds if self.kind == "ensemble" else (seed,)
-
-    @property
-    def steps(self) -> list[str]:
-        """Names of the steps of its cleaning."""
-        cleaning = Cleaning.parse(self.cleaning)
-        return [] if cleaning is None else list(cleaning.steps)
 
 
 @dataclass(frozen=True)
@@ -316,7 +299,7 @@ def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "s
         InputError, FormatError: A contestant's model cannot be read.
     """
     keys = {key: value for key, value in recipe.items() if key != "contestants"}
-    options = StudyOptions.from_keywords(keys | flags.given())
+    options = from_flat(StudyOptions, keys | flags.given())
     tables = recipe.get("contestants")
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
@@ -376,19 +359,14 @@ def _contestant(
             seeds = seeds[:1]
     else:
         chosen = own.pop("cleaning", options.cleaning)
-        cleaning = _cleaning(flags.cleaning or chosen)
+        chosen = flags.cleaning or chosen
+        cleaning = Cleaning.parse(chosen.replace("+", ",") if isinstance(chosen, str) else chosen)
     if kind in ("tfidf", "static"):
         # Logistic regression does not depend on the seed.
         seeds = seeds[:1]
     merged = _merged(kind, own, options.common, flags.common)
     merged = _checked(kind, merged, source)
     return Contestant(title, kind, merged, cleaning, seeds, source)
-
-
-def _cleaning(given: Any) -> str | None:
-    """Return the shortest name of a cleaning; None for none."""
-    cleaning = Cleaning.parse(given.replace("+", ",") if isinstance(given, str) else given)
-    return None if cleaning is None else str(cleaning)
 
 
 def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant]) -> Contestant:

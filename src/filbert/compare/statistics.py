@@ -64,12 +64,11 @@ def metrics_of(scores: Scores) -> dict[str, Any]:
         error = calibration.expected_calibration_error(is_right, confidence.clip(0, 1))
         return metrics | {"ece": error}
     gold, shares = scores.gold == scores.positive, scores.probabilities[:, scores.positive]
-    names, form = form_of(scores)
-    once = dict(zip(names, form(np.ones((len(gold), 1), dtype=np.int64))[:, 0], strict=True))
-    extra = ("f1_at_half", *RECALLS, "brier")
+    once = form_of(scores)(np.ones((len(gold), 1), dtype=np.int64))
+    extra = {name: float(once[name][0]) for name in ("f1_at_half", *RECALLS, "brier")}
     return (
         binary_metrics(gold, shares, scores.threshold)
-        | {name: None if np.isnan(once[name]) else float(once[name]) for name in extra}
+        | {name: None if math.isnan(value) else value for name, value in extra.items()}
         | {"ece": calibration.expected_calibration_error(gold, shares)}
     )
 
@@ -90,9 +89,10 @@ def form_of(scores: Scores, *, tested: bool = False) -> Form:
     if tested:
         return form
     half = confusion_form(gold, shares >= 0.5, 2)
-    at_half = Form(
-        (*form.names, "f1_at_half"), lambda w: np.vstack([form.of(w), rates_of(half(w))["f1"]])
-    )
+
+    def at_half(weights: np.ndarray) -> dict[str, np.ndarray]:
+        return form(weights) | {"f1_at_half": rates_of(half(weights))["f1"]}
+
     return _with_means(at_half, {"brier": (shares - gold) ** 2, "loss": loss})
 
 
@@ -100,20 +100,20 @@ def _with_means(form: Form, values: Mapping[str, np.ndarray]) -> Form:
     """Return a form that also has the weighted means of values of the rows, float64 (N,) each."""
     table = np.stack([*values.values()])
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         means = table @ weights.astype(np.float64) / weights.sum(0)
-        return np.vstack([form.of(weights), means])
+        return form(weights) | dict(zip(values, means, strict=True))
 
-    return Form((*form.names, *values), of)
+    return of
 
 
 Runs = Mapping[str, Mapping[int, Path]]
 
 
 def read_predictions(
-    split: str, folders: Runs, labels: Sequence[str], positive: int | None
+    split: str, folders: Runs, labels: Sequence[str], positive: str | None
 ) -> dict[tuple[str, int], Scores]:
-    """Return predictions/SPLIT.jsonl by (contestant, seed); `positive` is a number of `labels`.
+    """Return predictions/SPLIT.jsonl by (contestant, seed).
 
     Raises:
         InputError: Two runs have different rows or gold labels.
@@ -138,18 +138,18 @@ class Measured:
     """The runs of one contestant, measured on test.
 
     Attributes:
-        seeds: Test predictions by seed, at the threshold of the best F1 on dev.
         dev: Dev metrics by seed.
         test: Test metrics by seed.
         best: The seed that is best on dev.
+        scores: Test predictions of that seed, at the threshold of the best F1 on dev.
         drawn: Test metrics of that seed on the resamples, float64 (B,) by metric.
         over_seeds: Their mean over several seeds on resampled rows and seeds; {} for one seed.
     """
 
-    seeds: dict[int, Scores]
     dev: dict[int, dict[str, Any]]
     test: dict[int, dict[str, Any]]
     best: int
+    scores: Scores
     drawn: dict[str, np.ndarray]
     over_seeds: dict[str, np.ndarray]
 
@@ -202,17 +202,16 @@ def compute_statistics(
     Raises:
         InputError, FormatError: Predictions are wrong.
     """
-    positive_id = None if positive is None else labels.index(positive)
-    metric = "macro_f1" if positive_id is None else "pr_auc"
-    measured = _measured(folders, labels, positive_id, metric=metric, resamples=resamples)
-    best = {name: one.seeds[one.best] for name, one in measured.items()}
+    metric = "macro_f1" if positive is None else "pr_auc"
+    measured = _measured(folders, labels, positive, metric=metric, resamples=resamples)
+    best = {name: one.scores for name, one in measured.items()}
     gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
         "contestants": [
             {
                 "name": name,
-                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.seeds],
+                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.dev],
                 "best_seed": one.best,
                 "test": {key: one.estimate(key) for key in one.test[one.best]},
             }
@@ -244,7 +243,7 @@ def _enough(resamples: int, num_pairs: int) -> int:
 def _measured(
     folders: Runs,
     labels: Sequence[str],
-    positive_id: int | None,
+    positive: str | None,
     *,
     metric: str,
     resamples: int,
@@ -253,30 +252,27 @@ def _measured(
 
     `metric` chooses the best seed on dev; the lowest seed of equal ones.
     """
-    dev = read_predictions("dev", folders, labels, positive_id)
-    test = read_predictions("test", folders, labels, positive_id)
-    if positive_id is not None:
+    dev = read_predictions("dev", folders, labels, positive)
+    test = read_predictions("test", folders, labels, positive)
+    if positive is not None:
         for run, one in dev.items():
-            shares = one.probabilities[:, positive_id]
-            threshold = ranking.best_f1_threshold(one.gold == positive_id, shares)
+            shares = one.probabilities[:, one.positive]
+            threshold = ranking.best_f1_threshold(one.gold == one.positive, shares)
             dev[run] = replace(one, threshold=threshold)
             test[run] = replace(test[run], threshold=threshold)
     forms = [form_of(one) for one in test.values()]
     gold = next(iter(test.values())).gold
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
-    drawn = {
-        run: dict(zip(form.names, table, strict=True))
-        for run, form, table in zip(test, forms, tables, strict=True)
-    }
+    tables = resampled(forms, gold, resamples=resamples, seed=SEED)
+    drawn = dict(zip(test, tables, strict=True))
     measured = {}
     for name, seeds in folders.items():
         on_dev = {s: metrics_of(dev[name, s]) for s in seeds}
         best = max(sorted(on_dev), key=lambda s: on_dev[s][metric] or 0.0)
         measured[name] = Measured(
-            seeds={s: test[name, s] for s in seeds},
             dev=on_dev,
             test={s: metrics_of(test[name, s]) for s in seeds},
             best=best,
+            scores=test[name, best],
             drawn=drawn[name, best],
             over_seeds=mean_over_seeds(
                 [drawn[name, s] for s in seeds], [SEED, crc32(name.encode())]
@@ -332,32 +328,24 @@ def pairs_of(measured: Mapping[str, Measured], *, resamples: int) -> list[dict[s
     excludes zero, p_holm is below 0.05, and the interval of the means is on the same side of zero.
     The resamples are the same for all contestants.
     """
-    best = {name: one.seeds[one.best] for name, one in measured.items()}
-    gold = next(iter(best.values())).gold
-    forms = [form_of(scores, tested=True) for scores in best.values()]
-    tables = resampled([form.of for form in forms], gold, resamples=resamples, seed=SEED)
+    gold = next(iter(measured.values())).scores.gold
+    forms = [form_of(one.scores, tested=True) for one in measured.values()]
+    tables = resampled(forms, gold, resamples=resamples, seed=SEED)
     drawn = dict(zip(measured, tables, strict=True))
-    names = forms[0].names
-    tested = TESTED_BINARY if "roc_auc" in names else TESTED_CLASSES
+    tested = TESTED_BINARY if "roc_auc" in tables[0] else TESTED_CLASSES
     pairs: list[dict[str, Any]] = []
     for (name, one), (rival, other) in combinations(measured.items(), 2):
         pair: dict[str, Any] = {"one": name, "other": rival}
         for metric in tested:
-            at = names.index(metric)
             mine, theirs = one.test[one.best][metric], other.test[other.best][metric]
             pair[metric] = {"difference": _less(mine, theirs)}
-            pair[metric] |= difference(drawn[name][at], drawn[rival][at], level=LEVEL)
+            pair[metric] |= difference(drawn[name][metric], drawn[rival][metric], level=LEVEL)
             if one.over_seeds or other.over_seeds:
                 means = [(side.over_seeds or side.drawn)[metric] for side in (one, other)]
                 low, high = ends(means[0] - means[1], LEVEL)
                 value = _less(one.value(metric), other.value(metric))
                 pair[metric]["over_seeds"] = {"difference": value, "low": low, "high": high}
-        counts = mcnemar(gold, best[name].predicted, best[rival].predicted)
-        pair["mcnemar"] = {
-            "p": counts.p,
-            "only_one": counts.only_one_right,
-            "only_other": counts.only_other_right,
-        }
+        pair["mcnemar"] = mcnemar(gold, one.scores.predicted, other.scores.predicted)._asdict()
         pairs.append(pair)
     for test in (*tested, "mcnemar"):
         known = [pair[test] for pair in pairs if pair[test]["p"] is not None]

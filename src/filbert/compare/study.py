@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +35,7 @@ from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
 from filbert.train.log import say
 from filbert.train.options import check_choice
-from filbert.train.provenance import commit, device_name, versions
+from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 from filbert.train.splits import read_splits, values_of_column, with_columns
@@ -254,34 +253,41 @@ def runs_of(
     order = [(at, seed, one) for one in study.contestants for at, seed in enumerate(one.seeds)]
     order.sort(key=lambda entry: (entry[2].kind == "ensemble", entry[0]))
     for _, seed, one in order:
-        options = one.options
+        options, source = one.options, one.source
         if one.kind in TRAINED and options.get("precision", "auto") == "auto":
             options = options | {"precision": precision}
+        sources: tuple[ContestantRun, ...] = ()
+        if source is not None:
+            needed = source.seeds if one.kind == "ensemble" else (seed,)
+            sources = tuple(runs[source.name, number] for number in needed)
         runs[one.name, seed] = ContestantRun(
             contestant=one.name,
             kind=one.kind,
             options=options,
-            cleaning=one.cleaning,
+            cleaning=str(one.cleaning) if one.cleaning else None,
             seed=seed,
             data=paths,
             labels=tuple(data["labels"]),
             positive=data["positive"],
             out=str((folder / "contestants" / one.name / f"seed-{seed}").absolute()),
-            fingerprint=fingerprint_of(one, seed, data),
-            sources=tuple(runs[one.source.name, of] for of in one.source_seeds(seed) if one.source),
+            fingerprint=_fingerprint(one, seed, data, [run.fingerprint for run in sources]),
+            sources=sources,
         )
     return [*runs.values()]
 
 
-def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
+def _fingerprint(
+    one: Contestant, seed: int, data: Mapping[str, Any], sources: Sequence[str]
+) -> str:
     """Return the sha256 of everything that decides the result of a run.
 
-    Files of the user count by their content; built-in and Hub models count by name.
+    Files of the user count by their content; built-in and Hub models count by name. `sources` are
+    the fingerprints of the runs whose models it starts from.
     """
     content = {
         "kind": one.kind,
         "options": {k: v for k, v in one.options.items() if k not in _FREE},
-        "cleaning": one.steps,
+        "cleaning": list(one.cleaning.steps) if one.cleaning else [],
         "seed": seed,
         "data": [data[name]["sha256"] for name in SPLITS],
         "labels": data["labels"],
@@ -294,9 +300,8 @@ def fingerprint_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
     }
     if files:
         content["files"] = files
-    if one.source is not None:
-        members = [fingerprint_of(one.source, of, data) for of in one.source_seeds(seed)]
-        content["source"] = members if one.kind == "ensemble" else members[0]
+    if sources:
+        content["source"] = list(sources) if one.kind == "ensemble" else sources[0]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -364,7 +369,7 @@ def results_of(
     results: dict[str, Any] = {
         "filbert": version("filbert"),
         "name": study.name,
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "finished": now(),
         "task": "classification",
         "positive": data["positive"],
         "labels": data["labels"],
@@ -414,7 +419,7 @@ def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict
         "name": one.name,
         "kind": one.kind,
         "source": None if one.source is None else one.source.name,
-        "cleaning": one.steps,
+        "cleaning": list(one.cleaning.steps) if one.cleaning else [],
         "status": next((s for s in ("finished", "failed") if s in statuses), "missing"),
         "error": next((seed["error"] for seed in seeds if seed["error"]), None),
         "options": portable(one.options),

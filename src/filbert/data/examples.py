@@ -37,6 +37,12 @@ class Example:
     source: Any = None
     row_tokens: int | None = None
 
+    @classmethod
+    def of(cls, row: int, encoding: Encoding, **more: Any) -> Example:
+        """Return an encoded text as the sequence of a row; `more` are the other attributes."""
+        ids, types = encoding.input_ids, encoding.token_type_ids
+        return cls(row, ids, types, encoding.num_tokens, **more)
+
     @property
     def truncated(self) -> bool:
         """Whether the text was truncated."""

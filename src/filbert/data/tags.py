@@ -10,7 +10,7 @@ import numpy as np
 
 from filbert.data.conll import Sentence, place_of
 from filbert.data.labels import MAX_LABEL, listed
-from filbert.data.records import Finding, Level, Row
+from filbert.data.records import Finding, Row
 from filbert.errors import InputError, printable
 
 # In place of a prefix, for tags without one.
@@ -211,18 +211,15 @@ def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
     return kinds - {""}, True in first
 
 
-def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Finding]:
+def tag_findings(row: Row, sentence: Sentence) -> Iterator[Finding]:
     """Yield each tag that breaks BIO; each span without a word or with a border inside one.
 
-    Raises:
-        InputError: The row cannot be read even with repair.
+    Rows with broken tags only come here if they are repaired: `tags_of` refuses others.
     """
     if row.values.get("tokens") is not None:
-        level: Level = "warning" if repair else "error"
-        action = "they are repaired" if repair else "correct them, or pass --repair-tags"
-        message = f"Tags that break BIO; {action}."
+        message = "Tags that break BIO; they are repaired."
         for index in breaks(_raw_tags(row, sentence)):
-            yield Finding(level, "broken_bio", message, place_of(row, index))
+            yield Finding("warning", "broken_bio", message, place_of(row, index))
         return
     spans = spans_in(row.values.get("spans"), row.where, sentence.text)
     lost = span_tags(sentence, spans)[1]

@@ -33,7 +33,7 @@ from filbert.errors import ConfigError, FormatError
 from filbert.files import check_writable, flush, locked, write_atomically
 from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.predictor import Predictor, VectorOptions
-from filbert.tasks.base import Task, cleaning_of, task_to_dict
+from filbert.tasks.base import Task, task_to_dict
 from filbert.tasks.rows import read_task_rows, row_texts
 from filbert.text.tokenizer import Text, characters_in
 
@@ -149,7 +149,7 @@ def vector_work(predictor: Predictor, kind: str, how: VectorOptions) -> Work:
     return Work(
         predictor,
         options={"verb": "embed", "out": kind, **how, "layers": list(how.get("layers", (-1,)))},
-        texts=lambda row: [text_of(row, cleaning_of(predictor.task))],
+        texts=lambda row: [text_of(row, predictor.cleaning)],
         size_of=size_of,
         encode=lambda chunk: predictor.text_examples([text_of(r) for r in chunk.rows], **how),
         content=content,

@@ -48,15 +48,9 @@ from filbert.model.cpu import keep_freed_memory
 from filbert.model.heads import Model, VectorHead
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device, choose_precision
-from filbert.tasks.base import (
-    Prediction,
-    Task,
-    cleaning_of,
-    set_vector_head,
-    task_class,
-    task_from_dict,
-)
+from filbert.tasks.base import Prediction, Task, set_vector_head, task_class, task_from_dict
 from filbert.tasks.rows import row_of_value, row_texts
+from filbert.text.clean import Cleaning
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Text, Tokenizer, characters_in
 
@@ -119,6 +113,11 @@ class Predictor:
         self.max_tokens = max_tokens or usual
         self.sentence_vectors = sentence_vectors or SentenceVectors()
         self.routes: dict[str, Predictor] = {}
+
+    @property
+    def cleaning(self) -> Cleaning | None:
+        """The cleaning of texts before tokenisation, if any."""
+        return None if self.task is None else self.task.spec.clean
 
     @classmethod
     @checked_keywords
@@ -433,12 +432,9 @@ class Predictor:
     def text_examples(self, texts: Sequence[Text], **how: Unpack[VectorOptions]) -> list[Example]:
         """Return texts as `vectors` takes them: tokenised, nothing computed."""
         predictor, settings = self._for_vectors(**how)
-        clean = cleaning_of(predictor.task)
-        prepared = [settings.prepared(cleaned(text, clean)) for text in texts]
+        prepared = [settings.prepared(cleaned(text, predictor.cleaning)) for text in texts]
         encodings = predictor.tokenizer.encode(prepared, max_length=predictor.max_length)
-        return [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-        ]
+        return [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
 
     def vectors(
         self,

@@ -28,7 +28,6 @@ from filbert.model.distances import PositionVectors
 from filbert.model.encoder import Encoder, Layer, traced
 from filbert.model.heads import Model
 from filbert.model.positions import rotate
-from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import Encoding, Text, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32. Those that are
@@ -148,9 +147,7 @@ def attention_of_texts(
             f"The attention of {heads} heads over {longest:,} tokens takes "
             f"{4 * heads * longest**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
         )
-    examples = [
-        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
-    ]
+    examples = [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         maps, vectors = attention_and_vectors(model, batch)
@@ -212,7 +209,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
     assert isinstance(model, Model)
     model.config.check_max_length(max_length)
     limit = max_length or predictor.max_length
-    text = cleaned(text_of(text_row(item, 0)), cleaning_of(predictor.task))
+    text = cleaned(text_of(text_row(item, 0)), predictor.cleaning)
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
     if not all(part.strip() for part in texts):
         which = "The text" if len(texts) == 1 else "One of the two texts"

@@ -18,7 +18,6 @@ from filbert.data.texts import cleaned
 from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.layers import states_by_layer
-from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import UNSPACED
 
 
@@ -111,7 +110,7 @@ def find_neighbours(
     if limit < 2:
         raise ConfigError(f"--limit is {limit}; at least 2 occurrences are compared.")
     forms = (words,) if isinstance(words, str) else tuple(words)
-    occurrences = _occurrences(word_pattern(forms), sentences, cleaning_of(predictor.task))
+    occurrences = _occurrences(word_pattern(forms), sentences, predictor.cleaning)
     num_found = len(occurrences)
     if num_found < 2:
         times = "once" if num_found else "nowhere"

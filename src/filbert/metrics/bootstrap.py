@@ -23,18 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filbert.errors import InputError
-
-# Maps weights, int (N, B), to values, float64 (..., B); NaN where the metric is undefined.
+# Maps weights, int (N, B), to values, (..., B); NaN where one is undefined.
 Weighting = Callable[[np.ndarray], np.ndarray]
-
-
-class Form(NamedTuple):
-    """F metrics of weighted rows: their names, and weights (N, B) -> float64 (F, B)."""
-
-    names: tuple[str, ...]
-    of: Weighting
-
+# Maps weights, int (N, B), to metrics by name, float64 (B,) each.
+Form = Callable[[np.ndarray], dict[str, np.ndarray]]
 
 # Weights made at once. Part of what a seed means: another block size gives other draws.
 _BLOCK = 2**20
@@ -43,14 +35,16 @@ _FEWEST_OF_CLASS = 10
 
 
 def resampled(
-    forms: Sequence[Weighting], gold: np.ndarray, *, resamples: int, seed: int
-) -> list[np.ndarray]:
-    """Compute each metric on the same resamples, float64 (B,) or what its form gives, (..., B)."""
-    blocks: list[list[np.ndarray]] = [[] for _ in forms]
-    for weights in draws(gold, resamples=resamples, seed=seed):
-        for values, form in zip(blocks, forms, strict=True):
-            values.append(form(weights))
-    return [np.concatenate(values, axis=-1) for values in blocks]
+    forms: Sequence[Form], gold: np.ndarray, *, resamples: int, seed: int
+) -> list[dict[str, np.ndarray]]:
+    """Compute the metrics of each form on the same resamples, float64 (B,) by name."""
+    blocks = [
+        [form(weights) for form in forms] for weights in draws(gold, resamples=resamples, seed=seed)
+    ]
+    return [
+        {name: np.concatenate([block[name] for block in own]) for name in own[0]}
+        for own in zip(*blocks, strict=True)
+    ]
 
 
 def draws(gold: np.ndarray, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -60,8 +54,6 @@ def draws(gold: np.ndarray, *, resamples: int, seed: int) -> Iterator[np.ndarray
     one of more than two classes has fewer than ten rows, all rows are one class.
     """
     _, numbers, sizes = np.unique(gold, return_inverse=True, return_counts=True)
-    if not len(numbers):
-        raise InputError("there is no row to resample. Give at least one labelled row.")
     if len(sizes) > 2 and sizes.min() < _FEWEST_OF_CLASS:
         numbers, sizes = np.zeros_like(numbers), sizes[:1]
     members = [np.flatnonzero(numbers.reshape(-1) == c) for c in range(len(sizes))]
@@ -118,8 +110,8 @@ class McNemar(NamedTuple):
     """Rows that only one of two models got right, and the p-value of that division."""
 
     p: float
-    only_one_right: int
-    only_other_right: int
+    only_one: int
+    only_other: int
 
 
 def mcnemar(gold: ArrayLike, one_called: ArrayLike, other_called: ArrayLike) -> McNemar:
@@ -270,12 +262,12 @@ def binary_form(
     confusion_of = confusion_form(is_positive, called, 2)
     names = ("f1", "precision", "recall", "accuracy", "mcc")
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         rates = rates_of(confusion_of(weights))
-        areas = areas_of(weights)
-        return np.vstack([areas[:2], *(rates[name] for name in names), areas[2:]])
+        areas = dict(zip(("roc_auc", "pr_auc", *at), areas_of(weights), strict=True))
+        return areas | {name: rates[name] for name in names}
 
-    return Form(("roc_auc", "pr_auc", *names, *at), of)
+    return of
 
 
 def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
@@ -283,11 +275,11 @@ def class_form(gold: np.ndarray, called: np.ndarray, num_classes: int) -> Form:
     confusion_of = confusion_form(gold, called, num_classes)
     names = ("accuracy", "macro_f1", "weighted_f1")
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         rates = rates_of(confusion_of(weights))
-        return np.stack([rates[name] for name in names])
+        return {name: rates[name] for name in names}
 
-    return Form(names, of)
+    return of
 
 
 def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:

@@ -36,8 +36,6 @@ def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) 
 
     values = np.asarray(logits, dtype=np.float64)
     gold = np.asarray(targets, dtype=bool if multilabel else np.int64)
-    if values.size == 0:
-        return 1.0
     # How far each wrong answer is above the right one: the loss depends on nothing else.
     excess = np.where(gold, -values, values) if multilabel else _excess(values, gold)
     if not np.isfinite(excess).all() or excess.size == 0 or excess.max() < 0 or not excess.any():
@@ -61,7 +59,7 @@ def _excess(logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
     others = np.ones(logits.shape, dtype=bool)
     others[rows, gold] = False
     excess: np.ndarray = (logits - logits[rows, gold][:, None])[others]
-    return excess.reshape(len(gold), -1)
+    return excess.reshape(len(gold), logits.shape[1] - 1)
 
 
 def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: int = 15) -> float:
@@ -79,9 +77,6 @@ def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: 
     values = np.asarray(confidence, dtype=np.float64)
     edges = np.linspace(0, 1, bins + 1)
     at = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, bins - 1)
-    counts = np.bincount(at, minlength=bins)
     confident = np.bincount(at, weights=values, minlength=bins)
     hits = np.bincount(at, weights=true, minlength=bins)
-    table = zip(counts, confident, hits, strict=True)
-    distances = (n * abs(total / n - right / n) for n, total, right in table if n)
-    return float(sum(distances)) / len(values) if len(values) else 0.0
+    return float(np.abs(confident - hits).sum()) / len(values) if len(values) else 0.0

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filbert.errors import InputError
 from filbert.metrics import ranking
 
 # Bounds the loss of one confident wrong row: at most 16.1 nats.
@@ -38,13 +37,12 @@ def binary_metrics(
         negative log-likelihood in nats, with probabilities clipped to [1e-7, 1 - 1e-7].
 
     Raises:
-        InputError: There is no row, or a score is not a probability.
+        InputError: A score is not a probability.
     """
     from sklearn.metrics import matthews_corrcoef
 
     gold = np.asarray(is_positive, dtype=bool)
     values = ranking.probabilities(scores)
-    _check_rows(gold)
     called = values >= threshold if predicted is None else np.asarray(predicted, dtype=bool)
     rates = label_metrics(gold, called)
     # scikit-learn warns of a single class.
@@ -83,7 +81,6 @@ def multiclass_metrics(
     """
     gold = np.asarray(label_ids, dtype=np.int64)
     values = ranking.probabilities(probabilities)
-    _check_rows(gold)
     names = labels or [str(c) for c in range(values.shape[1])]
     chosen = values.argmax(1) if predicted is None else np.asarray(predicted, dtype=np.int64)
     per_class = _rates(gold, chosen, range(len(names)))
@@ -124,7 +121,6 @@ def multilabel_metrics(
     gold = np.asarray(is_set, dtype=bool)
     values = ranking.probabilities(probabilities)
     cut = np.asarray(thresholds, dtype=np.float64)
-    _check_rows(gold)
     names = labels or [str(c) for c in range(gold.shape[1])]
     chosen = values >= cut if predicted is None else np.asarray(predicted, dtype=bool)
     per_label = {
@@ -153,7 +149,7 @@ def label_metrics(is_gold: np.ndarray, is_predicted: np.ndarray) -> dict[str, An
     return _rates(is_gold.astype(np.int64), is_predicted.astype(np.int64), [1])[0]
 
 
-def losses(likelihood: np.ndarray) -> np.ndarray:
+def losses(likelihood: ArrayLike) -> np.ndarray:
     """Return the negative log-likelihood in nats of each probability of the gold class."""
     return np.asarray(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)))
 
@@ -166,8 +162,3 @@ def _rates(gold: np.ndarray, predicted: np.ndarray, classes: Sequence[int]) -> l
         {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
         for p, r, f, n in zip(*found, strict=True)
     ]
-
-
-def _check_rows(gold: np.ndarray) -> None:
-    if 0 in gold.shape:
-        raise InputError("there is no row to score. Give a file with at least one labelled row.")

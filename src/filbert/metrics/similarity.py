@@ -26,15 +26,13 @@ def regression_metrics(gold: ArrayLike, values: ArrayLike) -> dict[str, float | 
     A correlation is None if one side is constant, as it is for a single row.
 
     Raises:
-        InputError: There is no row, or a predicted score is not finite.
+        InputError: A predicted score is not finite.
     """
     # Imported late: it takes a second, and every command that loads a model imports this file.
     from scipy import stats
 
     wanted = np.asarray(gold, dtype=np.float64)
     given = np.asarray(values, dtype=np.float64)
-    if not len(wanted):
-        raise InputError("There is no row to measure.")
     wrong = np.flatnonzero(~np.isfinite(given))
     if len(wrong):
         raise InputError(f"The predicted score of row {wrong[0] + 1} is not a finite number.")

@@ -18,7 +18,6 @@ import numpy as np
 
 from filbert.data.records import read_rows
 from filbert.data.splitting import SPLITS
-from filbert.errors import InputError
 from filbert.files import read_json
 from filbert.metrics.classification import label_metrics
 from filbert.report import numbers, plots
@@ -40,26 +39,16 @@ from filbert.report.render import (
     write_page,
 )
 from filbert.report.run import label_counts
-from filbert.report.table import Columns, best_value, heading_of
+from filbert.report.table import best_value, heading_of
 from filbert.report.worst_errors import MOST_ERRORS, excerpt, slice_table
 from filbert.tasks.base import FALLING
 
-# Metric and heading; the first one decides the ranking.
-BINARY: Columns = (
-    ("pr_auc", "PR AUC"),
-    ("roc_auc", "ROC AUC"),
-    ("f1", "F1, tuned threshold"),
-    ("f1_at_half", "F1 at 0.5"),
-    ("ece", "calibration error"),
-    *((f"precision_at_recall_{n}", f"precision at recall {n} %") for n in (50, 80, 90, 95)),
-)
-MULTICLASS: Columns = (
-    ("macro_f1", "macro F1"),
-    ("accuracy", "accuracy"),
-    ("weighted_f1", "weighted F1"),
-    ("ece", "calibration error"),
-    ("loss", "loss"),
-)
+# Metrics of a ranking, which the first one decides.
+BINARY = (
+    "pr_auc", "roc_auc", "f1", "f1_at_half", "ece",
+    *(f"precision_at_recall_{n}" for n in (50, 80, 90, 95)),
+)  # fmt: skip
+MULTICLASS = ("macro_f1", "accuracy", "weighted_f1", "ece", "loss")
 SLICES = ("f1", "macro_f1", "false_positive_rate", "roc_auc", "pr_auc", "accuracy")
 # Cost, its heading, and how it is written.
 COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -79,21 +68,16 @@ class StudyFiles:
     """A study's results.json and the predictions of its contestants."""
 
     def __init__(self, path: Path) -> None:
-        if not (path / "results.json").is_file():
-            raise InputError(
-                f"{path} holds no results.json. Give the folder that `filbert compare --out` wrote."
-            )
         self.path, self.results = path, read_json(path / "results.json")
         self.labels = [str(label) for label in self.results.get("labels") or ()]
-        positive = self.results.get("positive")
-        # The id of the positive one of two labels; None for more labels.
-        self.positive = None if positive is None else self.labels.index(positive)
+        # One of two labels; None for more labels.
+        self.positive: str | None = self.results.get("positive")
         self.contestants: list[dict[str, Any]] = self.results["contestants"]
         self.colors = {one["name"]: at for at, one in enumerate(self.contestants)}
-        columns = MULTICLASS if self.positive is None else BINARY
+        keys = MULTICLASS if self.positive is None else BINARY
         known = {key for one in self.contestants for key in one.get("test") or ()}
         # (key, heading) of the measured metrics; the first one decides the ranking.
-        self.metrics = [column for column in columns if column[0] in known]
+        self.metrics = [(key, heading_of(key, "study")) for key in keys if key in known]
         with_metrics = [one for one in self.contestants if one.get("test")]
         # The best first.
         self.measured = sorted(with_metrics, key=lambda one: -(self.value(one) or 0))
@@ -154,8 +138,7 @@ class StudyFiles:
 def write_comparison_report(folder: Path) -> Path:
     """Write report.html and plots/*.png into the folder of a study; return the page's path.
 
-    Missing seeds and contestants are left out and named. Without results.json it is an InputError,
-    a damaged file is a FormatError.
+    Missing seeds and contestants are left out and named. A damaged file is a FormatError.
     """
     study = StudyFiles(Path(folder))
     make: list[Callable[[StudyFiles], Section | None]] = []
@@ -289,15 +272,15 @@ def tests(study: StudyFiles) -> Section | None:
 
 def curves(study: StudyFiles) -> Section:
     """Return ROC and precision-recall curves of two labels, and the calibration."""
-    charts, at, of_label = {}, study.positive, "the predicted label"
+    charts, of_label = {}, "the predicted label"
     lines = []
     for name, scores in study.scores.items():
         is_true, confidence = scores.gold == scores.predicted, scores.probabilities.max(1)
-        if at is not None:
+        if (at := scores.positive) is not None:
             is_true, confidence = scores.gold == at, scores.probabilities[:, at]
         lines.append(Ranking(name, is_true, confidence, study.colors[name]))
-    if at is not None:
-        of_label = f"label {study.labels[at]}"
+    if study.positive is not None:
+        of_label = f"label {study.positive}"
         for kind, title in (("pr", "Precision-recall"), ("roc", "ROC")):
             ordered = sorted(lines, key=lambda one, kind=kind: -one.area(kind))  # type: ignore[misc]
             caption = f"{title} curves of {of_label} with their areas; dashed: a random ranking."

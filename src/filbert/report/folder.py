@@ -35,15 +35,10 @@ class RunFolder:
         baseline_predictions: Predictions of the baselines for the same rows, by baseline name.
 
     Raises:
-        InputError: There is no run.json.
-        FormatError: A file is damaged.
+        FormatError: A file is damaged, or there is no run.json.
     """
 
     def __init__(self, path: Path) -> None:
-        if not (path / "run.json").is_file():
-            raise InputError(
-                f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
-            )
         self.path, self.run = path, read_json(path / "run.json")
         self.problem = problem_of(self.run)
         self.labels = [str(label) for label in self.run.get("labels") or ()]
@@ -148,11 +143,11 @@ class Scores:
         return np.where(is_positive, self.positive, 1 - self.positive)
 
 
-def read_scores(path: Path, labels: Sequence[str], positive: int | None) -> Scores:
+def read_scores(path: Path, labels: Sequence[str], positive: str | None) -> Scores:
     """Read the predictions of a classifier with one label a row.
 
-    `path` is predictions/SPLIT.jsonl of a run folder, and `labels` are the names in the order of
-    their ids. A file that is missing, empty or damaged is a FormatError.
+    `path` is predictions/SPLIT.jsonl of a run folder, `labels` are the names in the order of their
+    ids, and `positive` is one of two. A file that is missing, empty or damaged is a FormatError.
     """
     lines = read_lines(path)
     try:
@@ -166,4 +161,5 @@ def read_scores(path: Path, labels: Sequence[str], positive: int | None) -> Scor
         raise FormatError(f"{path} holds no predictions for {list(labels)}: {error}") from None
     tokens = np.array([line.get("num_tokens") or 0 for line in lines])
     num_cut = sum(bool(line.get("truncated")) for line in lines)
-    return Scores(rows, gold, scores, tokens, num_cut, positive)
+    number = None if positive is None else labels.index(positive)
+    return Scores(rows, gold, scores, tokens, num_cut, number)

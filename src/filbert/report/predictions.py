@@ -18,7 +18,7 @@ from filbert.report import numbers, plots
 from filbert.report.folder import Prediction, RunFolder, gold_is, predicted_labels, scores_of
 from filbert.report.plots import Ranking
 from filbert.report.render import Section, Table, gallery, section
-from filbert.report.table import model_name
+from filbert.report.table import heading_of, model_name
 
 MOST_CURVES = 6
 MOST_LABELS = 40
@@ -107,13 +107,11 @@ def decisions(folder: RunFolder) -> Section:
 
 def metrics_table(table: dict[str, dict[str, Any]], kind: str, unit: str) -> Table:
     """Return precision, recall, F1 and more of every label or type."""
-    headings = {
-        "precision": "precision", "recall": "recall", "f1": "F1", "support": unit,
-        "roc_auc": "ROC AUC", "pr_auc": "PR AUC", "threshold": "threshold",
-    }  # fmt: skip
-    keys = [key for key in headings if any(key in metrics for metrics in table.values())]
+    order = ("precision", "recall", "f1", "support", "roc_auc", "pr_auc", "threshold")
+    keys = [key for key in order if any(key in metrics for metrics in table.values())]
     rows = [[label, *(numbers.metric(table[label].get(key)) for key in keys)] for label in table]
-    return Table([kind, *(headings[key] for key in keys)], rows, title=f"Metrics by {kind}")
+    headings = [unit if key == "support" else heading_of(key) for key in keys]
+    return Table([kind, *headings], rows, title=f"Metrics by {kind}")
 
 
 def most_frequent(table: dict[str, dict[str, Any]]) -> tuple[list[str], str]:

@@ -63,8 +63,7 @@ def write_run_report(run_folder: Path, *, hide_texts: bool = False) -> Path:
             names, if its sha256 is unchanged.
 
     Raises:
-        InputError: There is no run.json.
-        FormatError: A file is damaged.
+        FormatError: A file is damaged, or there is no run.json.
     """
     folder = RunFolder(Path(run_folder))
     run = folder.run

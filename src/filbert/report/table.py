@@ -35,6 +35,8 @@ HEADINGS = {
     "pearson": "Pearson", "mse": "MSE", "mrr": "MRR", "embedding accuracy": "pair accuracy",
     "mlm_accuracy": "masked-word accuracy", "nsp_accuracy": "next-sentence accuracy",
     "sop_accuracy": "sentence-order accuracy", "replaced_accuracy": "replaced-word accuracy",
+    "study f1": "F1, tuned threshold", "f1_at_half": "F1 at 0.5", "ece": "calibration error",
+    **{f"precision_at_recall_{n}": f"precision at recall {n} %" for n in (50, 80, 90, 95)},
 }  # fmt: skip
 # Names of the other metrics of pre-training and distillation.
 LOSSES = {

@@ -12,7 +12,7 @@ import numpy as np
 
 from filbert.errors import FilbertError, InputError, printable
 from filbert.files import read_json, write_json
-from filbert.metrics.classification import SMALLEST_PROBABILITY
+from filbert.metrics.classification import losses
 from filbert.report import numbers
 from filbert.report.folder import Prediction, RunFolder, gold_labels, predicted_labels
 from filbert.report.plots import share_interval
@@ -162,15 +162,13 @@ def _number(value: Any) -> str:
 
 def surprise(row: Prediction) -> float:
     """Return the negative log-likelihood of the gold label in nats, summed over several labels."""
-    if "labels" in row:
-        return sum(_label_loss(row, label) for label in row["scores"])
-    return -float(np.log(max(row["scores"][row["gold"]], SMALLEST_PROBABILITY)))
+    labels = row["scores"] if "labels" in row else [row["gold"]]
+    return sum(_label_loss(row, label) for label in labels)
 
 
 def _label_loss(row: Prediction, label: str) -> float:
-    score = float(row["scores"][label])
-    probability = score if label in row["gold"] else 1 - score
-    return -float(np.log(max(probability, SMALLEST_PROBABILITY)))
+    score = row["scores"][label]
+    return float(losses(score if label in gold_labels(row) else 1 - score))
 
 
 def _labels(rows: list[Prediction]) -> Errors:

@@ -25,14 +25,7 @@ from filbert.errors import FilbertError, printable
 from filbert.inference.predictor import Predictor
 from filbert.serve.errors import Refusal, late, overloaded, stopping
 from filbert.serve.metrics import Metrics
-from filbert.serve.queries import (
-    NumberedInput,
-    PreparedInputs,
-    Query,
-    Result,
-    abilities,
-    query_of,
-)
+from filbert.serve.queries import NumberedInput, PreparedInputs, Query, Result, abilities, query_of
 from filbert.serve.queue import Queue, RequestQueue
 from filbert.serve.settings import ModelSettings
 from filbert.text.tokenizer import chunked

@@ -26,10 +26,8 @@ from filbert.inference.onnx_session import HIDDEN
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
 from filbert.model.heads import Model
-from filbert.tasks.base import cleaning_of
 from filbert.tasks.rows import row_of_value
 from filbert.text.masks import check_masked
-from filbert.text.tokenizer import Encoding
 
 # An input and its number in the request.
 NumberedInput = tuple[int, Any]
@@ -155,10 +153,9 @@ def _attention(
     limit = min(predictor.max_length, max_length or predictor.max_length)
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        clean = cleaning_of(predictor.task)
-        texts = [text_of(text_row(item, i), clean) for i, item in inputs]
+        texts = [text_of(text_row(item, i), predictor.cleaning) for i, item in inputs]
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
-        return PreparedInputs([_example(i, encoding) for i, encoding in enumerate(encodings)])
+        return PreparedInputs([Example.of(i, encoding) for i, encoding in enumerate(encodings)])
 
     def maps(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         return tuple(attention_maps(cast(Model, model), batch, layers, heads))
@@ -179,7 +176,7 @@ def _health(predictor: Predictor) -> tuple[Any, ...]:
 
     def prepare(inputs: Sequence[NumberedInput]) -> PreparedInputs:
         (encoding,) = predictor.tokenizer.encode([""])
-        return PreparedInputs([_example(0, encoding)])
+        return PreparedInputs([Example.of(0, encoding)])
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         output = predictor.model(batch)
@@ -235,11 +232,7 @@ def _is_ids(item: Any) -> bool:
 
 
 def _ids_example(predictor: Predictor, row: int, ids: Sequence[int]) -> Example:
-    return _example(row, predictor.tokenizer.encode_ids(ids, max_length=predictor.max_length))
-
-
-def _example(row: int, encoding: Encoding) -> Example:
-    return Example(row, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
+    return Example.of(row, predictor.tokenizer.encode_ids(ids, max_length=predictor.max_length))
 
 
 def _from_predictions(predictions: Iterable[dict[str, Any]]) -> list[Result]:

@@ -218,10 +218,8 @@ class RowFormat(ABC):
         return task
 
     @abstractmethod
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
-        """Return another program's prediction, completed for `metrics`."""
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
+        """Return a prediction for `row` in the file of another program, completed for `metrics`."""
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
@@ -397,11 +395,6 @@ def task_from_dict(kind: type[Task], content: Mapping[str, Any]) -> Task:
 def changed(task: Task, **entries: Any) -> Task:
     """Return the task with other entries of its `task_to_dict`; errors as `task_from_dict`."""
     return task_from_dict(type(task), task_to_dict(task) | entries)
-
-
-def cleaning_of(task: Task | None) -> Cleaning | None:
-    """Return the cleaning of the texts before tokenisation, if any."""
-    return None if task is None else task.spec.clean
 
 
 def set_vector_head(model: Any, task: Task | None) -> None:

@@ -6,7 +6,7 @@ S sequences, R rows, C labels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -128,17 +128,15 @@ class LabelledTexts(TextRows):
             )
         return changed(task, labels=sorted(classes, key=label_order), multilabel=multilabel)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `scores` for all labels, and `label` or `labels`.
 
         A prediction without scores has 1 for its labels and 0 for the others; one without labels
         has the label with the highest score, or when multi-label those from 0.5.
         """
-        labels, multilabel = spec.labels or (), spec.multilabel
+        labels, multilabel, where = spec.labels or (), spec.multilabel, answer.where
         key = "labels" if multilabel else "label"
-        scores, named = prediction.get("scores"), prediction.get(key)
+        scores, named = answer.values.get("scores"), answer.values.get(key)
         if named is None and scores is None:
             raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
         try:

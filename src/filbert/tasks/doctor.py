@@ -151,22 +151,20 @@ class _File:
 class _Check:
     """Reads files of rows, counts their problems, and applies the rules to all n good rows.
 
-    Args:
-        keeps_texts: Whether near-duplicates are looked for.
-
     Attributes:
+        near: Whether near-duplicates are looked for.
         lines, lengths, hashes: A number a row; a hash is of all its texts.
         label_sets: A number a row, equal for rows of equal labels; empty unless labels are classes.
-        texts: All texts of each row, joined by newlines, if near-duplicates are looked for.
+        texts: All texts of each row, joined by newlines, if `near`.
     """
 
     def __init__(
-        self, task: Task, tokenizer: Tokenizer | None, max_length: int, *, keeps_texts: bool
+        self, task: Task, tokenizer: Tokenizer | None, max_length: int, *, near: bool
     ) -> None:
         self.task, self.spec = task, task.spec
         self.tokenizer = tokenizer
         self.max_length = max_length
-        self.keeps_texts = keeps_texts
+        self.near = near
         self.files: list[_File] = []
         self.lines, self.lengths, self.label_sets = array("q"), array("i"), array("i")
         self.hashes = array("q")
@@ -224,7 +222,7 @@ class _Check:
             file.num_rows += 1
             file.widths.add(len(texts))
             whole = "\0".join([t if isinstance(t, str) else "\0".join(t) for t in texts])
-            if self.keeps_texts:
+            if self.near:
                 self.texts.append(whole.replace("\0", "\n"))
             self.add(self._row_findings(row, whole))
             yield row, texts, len(whole)
@@ -306,11 +304,10 @@ class _Check:
             return None
         return file.start + np.flatnonzero(self.lengths_in(file) > self.max_length)
 
-    def report(self, *, near: bool) -> Report:
-        """Apply the rules, with `near` that for near-duplicates too, and return the result."""
-        if near:
-            self.add(_near_duplicates(self))
-        for rule in (_uneven_rows, _same_texts, _lengths, _labels):
+    def report(self) -> Report:
+        """Apply the rules and return the result."""
+        rules = (_uneven_rows, _same_texts, _lengths, _labels)
+        for rule in (_near_duplicates, *rules) if self.near else rules:
             self.add(rule(self))
         problems = [
             Problem(*key, count, tuple(self._places[key])) for key, count in self._counts.items()
@@ -499,19 +496,19 @@ def check(
     Raises:
         InputError: A file does not exist, lacks a column, or holds no row at all.
     """
-    check = _Check(task, tokenizer, max_length, keeps_texts=near)
+    check = _Check(task, tokenizer, max_length, near=near)
     for split, path in files:
         check.begin(split, path)
         check.read(read_task_rows(task, path, names, on_error=check.bad), progress)
-    return check.report(near=near)
+    return check.report()
 
 
 def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: Task) -> Report:
     """Check labelled rows that are in memory, without a tokenizer: lengths are in words."""
-    is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
-    check = _Check(task, None, 0, keeps_texts=is_small)
+    num_rows = sum(len(rows) for _, rows in splits.values())
+    check = _Check(task, None, 0, near=num_rows <= NEAR_ROWS)
     for split, (path, rows) in splits.items():
         check.begin(split, path)
         check.read(rows)
-    is_small &= sum(map(len, check.texts)) <= NEAR_CHARACTERS
-    return check.report(near=is_small)
+    check.near &= sum(map(len, check.texts)) <= NEAR_CHARACTERS
+    return check.report()

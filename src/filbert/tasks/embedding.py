@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -78,20 +78,18 @@ class TextPairs(TextRows):
         """Return the task with the scale of the scores."""
         return task if task.spec.whole_batch else task.fit(rows)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `value`, and `rank` and `pool_size` if both are given."""
-        keys = ("value", "rank", "pool_size")
-        value, rank, size = (as_number(prediction.get(key)) for key in keys)
+        given = [answer.values.get(key) for key in ("value", "rank", "pool_size")]
+        value, rank, size = map(as_number, given)
         if not math.isfinite(value):
             raise InputError(
-                f"{where}: a prediction needs 'value', the cosine of a pair, a number."
+                f"{answer.where}: a prediction needs 'value', the cosine of a pair, a number."
             )
-        if prediction.get("rank") is None or prediction.get("pool_size") is None:
+        if any(one is None for one in given):
             return {"value": value}
         if not 1 <= rank <= size < math.inf:
-            raise InputError(f"{where}: 'rank' must be a number from 1 to 'pool_size'.")
+            raise InputError(f"{answer.where}: 'rank' must be a number from 1 to 'pool_size'.")
         return {"value": value, "rank": int(rank), "pool_size": int(size)}
 
     def findings(
@@ -173,20 +171,16 @@ class SentenceEmbedding:
         1.0 if all are between -1 and 1, 5.0 if all are between 0 and 5 (as in STS-B), else the
         largest.
         """
-        scores = []
-        for row in rows:
-            if (score := self.gold(row)) is None:
-                continue
-            if self._is_contrastive and score != 1.0:
-                raise InputError(
-                    f"{row.where}: label {score:g}. --loss contrastive takes every row as a pair "
-                    "with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
-                )
-            scores.append((score, row.where))
+        scores = [(score, row.where) for row in rows if (score := self.gold(row)) is not None]
         if self._is_contrastive:
+            for score, where in scores:
+                if score != 1.0:
+                    raise InputError(
+                        f"{where}: label {score:g}. --loss contrastive takes every row as a pair "
+                        "with the same meaning, label 1 or none. Drop it, or pass --loss cosine."
+                    )
             return self
-        smallest, where = min(scores, default=(0.0, ""))
-        largest = max(scores, default=(0.0, ""))[0]
+        (smallest, where), (largest, _) = min(scores), max(scores)
         is_cosine = smallest >= -1 and largest <= 1
         if smallest < 0 and not is_cosine:
             raise InputError(
@@ -278,13 +272,7 @@ class SentenceEmbedding:
         """Return `pearson`, `spearman` and `mse` of cosines; `accuracy`, `mrr`, `pool_size`.
 
         `mse` is that of the cosine loss; of contrastive models the last three replace it.
-
-        Raises:
-            InputError: a row is no pair, so there is nothing to measure.
         """
-        alone = next((i for i, p in enumerate(predictions) if "value" not in p), None)
-        if alone is not None:
-            raise InputError(f"Row {alone + 1} has no second text; only pairs can be measured.")
         known = [i for i, g in enumerate(gold) if g is not None]
         metrics: dict[str, Any] = {"pearson": None, "spearman": None, "mse": None}
         if known:

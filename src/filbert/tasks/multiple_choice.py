@@ -71,18 +71,17 @@ class ContextsWithChoices(RowFormat):
 
         def checked(row: Row) -> Row:
             nonlocal expected
+            values = {key: row.values[key] for key in required}
             if columns:
-                values = {key: row.values[key] for key in required}
                 values["choices"] = [row.values[own] for own in columns]
-                row = Row(values, row.path, row.line)
-            count = len(_choices_of(row))
-            expected = expected or count
-            if labelled and count != expected:
+            choices = _checked_choices(values["context"], values["choices"], row.where)
+            expected = expected or len(choices)
+            if labelled and len(choices) != expected:
                 raise InputError(
-                    f"{row.where}: {_counted(count)}; the first row has {expected}, and all must "
-                    "have equally many. Fix the row, or drop it."
+                    f"{row.where}: {len(choices)} choices; the first row has {expected}, and all "
+                    "must have equally many. Fix the row, or drop it."
                 )
-            return row
+            return Row(values | {"choices": choices}, row.path, row.line)
 
         return check_each(rows, checked, on_error)
 
@@ -104,12 +103,10 @@ class ContextsWithChoices(RowFormat):
         """Return the task with the number of choices."""
         return task.fit(rows)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `choice` and `scores`; a missing choice is the one with the highest score."""
-        count = len(_choices_of(row))
-        choice, scores = prediction.get("choice"), prediction.get("scores")
+        count, where = len(row.values["choices"]), answer.where
+        choice, scores = answer.values.get("choice"), answer.values.get("scores")
         if choice is None and scores is None:
             raise InputError(f"{where}: a prediction needs 'choice', 'scores', or both.")
         if scores is not None:
@@ -133,10 +130,6 @@ class ContextsWithChoices(RowFormat):
                 yield Finding("warning", "repeated_choice", message, row.where)
 
 
-def _choices_of(row: Row) -> list[str]:
-    return _checked_choices(row.values.get("context"), row.values.get("choices"), row.where)
-
-
 def _checked_choices(context: Any, choices: Any, where: str) -> list[str]:
     """Return the choices; check that context and choices are texts."""
     is_list = isinstance(choices, list | tuple | np.ndarray) and len(choices) >= 2
@@ -151,17 +144,13 @@ def _whole_number(value: Any) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def _counted(count: int) -> str:
-    return f"{count} choice" + ("" if count == 1 else "s")
-
-
 def _probabilities(scores: Any, count: int, where: str) -> list[float]:
     try:
         values = [float(score) for score in scores]
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: the scores are not a list of numbers.") from error
     if len(values) != count:
-        raise InputError(f"{where}: {len(values)} scores for {_counted(count)}.")
+        raise InputError(f"{where}: {len(values)} scores for {count} choices.")
     if not all(0.0 <= value <= 1.0 for value in values):
         raise InputError(f"{where}: a score is not a probability from 0 to 1.")
     return values
@@ -213,10 +202,9 @@ class MultipleChoice:
 
     def fit(self, rows: Iterable[Row]) -> MultipleChoice:
         """Learn how many choices each row has."""
-        fitted = replace(self, num_choices=None)
+        rows = list(rows)
+        fitted = replace(self, num_choices=len(rows[0].values["choices"]))
         for row in rows:
-            if fitted.num_choices is None:
-                fitted = replace(fitted, num_choices=len(_choices_of(row)))
             fitted.gold(row)
         return fitted
 
@@ -225,10 +213,10 @@ class MultipleChoice:
 
         A label is a number in range, or the text of exactly one choice.
         """
-        choices = _choices_of(row)
+        choices: list[str] = row.values["choices"]
         if self.num_choices not in (None, len(choices)):
             raise InputError(
-                f"{row.where}: {_counted(len(choices))}; the training rows have "
+                f"{row.where}: {len(choices)} choices; the training rows have "
                 f"{self.num_choices}, and all must have equally many. Fix the row, or drop it."
             )
         value: Any = row.values.get("label")

@@ -6,7 +6,7 @@ S sequences (windows), R rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,16 +39,14 @@ class ScoredTexts(TextRows):
         wanted = ("label",) if source.labelled else ()
         return read_texts(source.path, source.names, *wanted, on_error=source.on_error)
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `value` as a float."""
-        if "value" not in prediction:
-            raise InputError(f"{where}: a prediction needs 'value', a number.")
-        score = as_number(prediction["value"])
+        if "value" not in answer.values:
+            raise InputError(f"{answer.where}: a prediction needs 'value', a number.")
+        score = as_number(answer.values["value"])
         if not math.isfinite(score):
-            value = printable(repr(prediction["value"]), 40)
-            raise InputError(f"{where}: the value {value} is not a number.")
+            value = printable(repr(answer.values["value"]), 40)
+            raise InputError(f"{answer.where}: the value {value} is not a number.")
         return {"value": score}
 
 

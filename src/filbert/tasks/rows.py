@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.columns import ColumnNames, recognised, recognition_line
-from filbert.data.examples import Example, encode_rows, rows_of
+from filbert.data.examples import Example, by_row, encode_rows, rows_of
 from filbert.data.records import Row
 from filbert.data.streams import OnError, raised
 from filbert.data.texts import as_number, text_of, text_row
@@ -95,7 +95,7 @@ def complete_predictions(
     form = task.spec.row_format
     task = form.with_labels(task, rows, answers)
     pairs = zip(rows, answers, strict=True)
-    return task, [form.complete(task.spec, row, a.values, a.where) for row, a in pairs]
+    return task, [form.complete(task.spec, row, answer) for row, answer in pairs]
 
 
 def score_of(row: Row, advice: str) -> float | None:
@@ -161,9 +161,9 @@ def text_examples(
         windows = [next(pieces) for _ in own]
         tokens = total([some[-1].start + some[-1].num_tokens for some in windows])
         examples += [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=tokens)
+            Example.of(i, encoding, target=target, row_tokens=tokens)
             for some in windows
-            for e in some
+            for encoding in some
         ]
     return examples
 
@@ -177,10 +177,9 @@ def packed_rows(examples: Sequence[Example], places: Iterable[np.ndarray]) -> Te
 
 def row_targets(examples: Sequence[Example], dtype: type[np.generic]) -> Targets:
     """Return each row's target, (R,) or (R, C); groups: the number of sequences of each row."""
-    groups = rows_of(examples)
-    firsts = np.cumsum([0, *groups[:-1]])
-    values = np.stack([np.asarray(examples[first].target) for first in firsts])
-    return Targets(torch.from_numpy(values.astype(dtype)), groups=groups)
+    rows = by_row(examples)
+    values = np.stack([np.asarray(row[0].target) for row in rows])
+    return Targets(torch.from_numpy(values.astype(dtype)), groups=tuple(map(len, rows)))
 
 
 def row_outputs(outputs: Sequence[Tensor], examples: Sequence[Example]) -> Tensor:

@@ -5,7 +5,7 @@ T tokens in the batch, S sequences (windows), L the longest, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -91,12 +91,11 @@ class Questions(RowFormat):
             },
         }
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `answer` (or `prediction_text`), maybe `null_score` (or its probability)."""
-        answer = prediction.get("answer", prediction.get("prediction_text"))
-        if not isinstance(answer, str):
+        prediction, where = answer.values, answer.where
+        text = prediction.get("answer", prediction.get("prediction_text"))
+        if not isinstance(text, str):
             raise InputError(
                 f'{where}: a prediction needs "answer" (or "prediction_text"), a text; "" says '
                 "that there is no answer."
@@ -105,7 +104,7 @@ class Questions(RowFormat):
         is_number = isinstance(score, int | float) and not isinstance(score, bool)
         if score is not None and not (is_number and np.isfinite(score)):
             raise InputError(f'{where}: "null_score" is not a finite number.')
-        known = {"answer": answer} | ({} if score is None else {"null_score": float(score)})
+        known = {"answer": text} | ({} if score is None else {"null_score": float(score)})
         return {**prediction, **known}
 
     def findings(
@@ -195,12 +194,12 @@ class SpanQA:
 
     def fit(self, rows: Iterable[Row]) -> SpanQA:
         """See whether there are questions without answer."""
-        has_answers = [bool(answers_of(row)) for row in rows]
-        return replace(self, has_unanswerable=not all(has_answers))
+        return replace(self, has_unanswerable=not all(row.values["answers"] for row in rows))
 
     def gold(self, row: Row) -> GoldAnswers:
         """Return the id and answers."""
-        return GoldAnswers(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
+        texts = tuple(answer["text"] for answer in row.values["answers"])
+        return GoldAnswers(row.values["id"], texts)
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -217,21 +216,13 @@ class SpanQA:
         examples = []
         cut = spans.cut_up(rows, tokenizer, **_lengths(self, max_length))
         for i, (row, encodings, windows) in enumerate(cut):
-            tokens = None
+            tokens, whole = None, encodings[-1].start + encodings[-1].num_tokens
             if with_targets and answers_of(row):
                 tokens = spans.wanted_tokens(row, windows[0])
-            examples += [
-                Example(
-                    row=i,
-                    input_ids=encoding.input_ids,
-                    token_type_ids=encoding.token_type_ids,
-                    num_tokens=encoding.num_tokens,
-                    target=spans.place_in(window, tokens) if with_targets else None,
-                    source=window,
-                    row_tokens=encodings[-1].start + encodings[-1].num_tokens,
-                )
-                for window, encoding in zip(windows, encodings, strict=True)
-            ]
+            for window, encoding in zip(windows, encodings, strict=True):
+                target = spans.place_in(window, tokens) if with_targets else None
+                example = Example.of(i, encoding, target=target, source=window, row_tokens=whole)
+                examples.append(example)
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
@@ -328,14 +319,6 @@ class SpanQA:
             # If all rows have an answer, no threshold is better than answering all.
             metrics.setdefault("best_f1", metrics["f1"])
         return metrics
-
-
-def answers_of(row: Row) -> list[dict[str, Any]]:
-    """Return the gold answers of a question."""
-    answers: list[dict[str, Any]] | None = row.values.get("answers")
-    if answers is None:
-        raise InputError(f"{spans.question_place(row)}: no answers. Give a list, maybe empty.")
-    return answers
 
 
 def _lengths(task: SpanQA, max_length: int) -> dict[str, int]:

@@ -112,29 +112,24 @@ class Sentences(RowFormat):
             types |= schemes.types_in(schemes.check_answer(answer.values, answer.where))
         return changed(task, labels=schemes.tag_names(sorted(types), alone=alone))
 
-    def complete(
-        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
-    ) -> Prediction:
+    def complete(self, spec: TaskSpec, row: Row, answer: Row) -> Prediction:
         """Return `tags` (of any scheme), or `entities` by offsets."""
-        answer = schemes.check_answer(prediction, where)
+        prediction = schemes.check_answer(answer.values, answer.where)
         types = entity_types(spec)
-        unknown = sorted(schemes.types_in(answer) - set(types))
+        unknown = sorted(schemes.types_in(prediction) - set(types))
         if unknown:
-            raise InputError(f"{where}: entity type {unknown[0]!r} is not one of {listed(types)}.")
-        return answer
+            kind = f"entity type {unknown[0]!r}"
+            raise InputError(f"{answer.where}: {kind} is not one of {listed(types)}.")
+        return prediction
 
     def findings(
         self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
         """Yield tags that break BIO, spans that get no word, and words that get no token."""
-        repair = getattr(task, "repair_tags", False)
         suspects = []
         for row in rows:
-            try:
-                sentence = sentence_of(row)
-                yield from schemes.tag_findings(row, sentence, repair=repair)
-            except InputError:
-                continue  # counted as a bad row
+            sentence = sentence_of(row)
+            yield from schemes.tag_findings(row, sentence)
             if any(map(_VANISHING.fullmatch, sentence.words)):
                 suspects.append((row, sentence))
         if tokenizer is None or not suspects:
@@ -243,18 +238,11 @@ class Tagging:
         for i, (row, sentence, encodings) in enumerate(zip(rows, sentences, pieces, strict=True)):
             tags = self.gold(row).tags if with_targets else []
             ids = np.array([numbers[tag] for tag in tags], dtype=np.int64)
-            examples += [
-                Example(
-                    i,
-                    encoding.input_ids,
-                    encoding.token_type_ids,
-                    len(encoding.input_ids),
-                    ids[window.words] if with_targets else None,
-                    window,
-                    encodings[-1].start + encodings[-1].num_tokens,
-                )
-                for encoding, window in zip(encodings, spread(sentence, encodings), strict=True)
-            ]
+            whole = encodings[-1].start + encodings[-1].num_tokens
+            for encoding, window in zip(encodings, spread(sentence, encodings), strict=True):
+                target = ids[window.words] if with_targets else None
+                example = Example.of(i, encoding, target=target, source=window, row_tokens=whole)
+                examples.append(example)
         return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:

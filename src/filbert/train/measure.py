@@ -231,14 +231,14 @@ def differences(
 
     Empty for tasks without a fast form.
     """
-    mine, theirs = (_form(task, gold, predictions) for predictions in (model, other))
-    if mine is None or theirs is None or len(gold) > INTERVAL_ROWS:
+    forms = [_form(task, gold, predictions) for predictions in (model, other)]
+    known = [form for form in forms if form is not None]
+    if len(known) < 2 or len(gold) > INTERVAL_ROWS:
         return {}
     is_class = task.spec.labels_are_classes and not task.spec.multilabel
     strata = np.asarray(gold) if is_class else np.zeros(len(gold), int)
-    tables = resampled([mine.of, theirs.of], strata, resamples=RESAMPLES, seed=0)
-    pairs = zip(mine.names, *tables, strict=True)
-    found = {name: difference(one, another) for name, one, another in pairs}
+    mine, theirs = resampled(known, strata, resamples=RESAMPLES, seed=0)
+    found = {name: difference(values, theirs[name]) for name, values in mine.items()}
     return {key: values for key, values in found.items() if values["low"] is not None}
 
 
@@ -262,17 +262,17 @@ def _form(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) ->
     if len(names) <= INTERVAL_LABELS:
         return class_form(wanted, called, len(names))
     is_right = called == wanted
-    return Form(("accuracy",), lambda weights: (is_right @ weights)[None] / len(is_right))
+    return lambda weights: {"accuracy": (is_right @ weights) / len(is_right)}
 
 
 def _mean_areas(labels: Sequence[Weighting]) -> Form:
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         areas = np.stack([areas_of(weights) for areas_of in labels], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # All labels may be undefined in a resample.
-            return np.asarray(np.nanmean(areas, axis=1))
+            return dict(zip(("roc_auc", "pr_auc"), np.nanmean(areas, axis=1), strict=True))
 
-    return Form(("roc_auc", "pr_auc"), of)
+    return of
 
 
 def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
@@ -280,15 +280,15 @@ def _spearman(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
 
     wanted, given = np.asarray(gold, float), np.array([p["value"] for p in predictions], float)
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         rows = np.stack([np.repeat(np.arange(len(wanted)), column) for column in weights.T], axis=1)
         ranks = (rankdata(side[rows], axis=0) for side in (wanted, given))
         mine, theirs = (one - one.mean(0) for one in ranks)
         with np.errstate(invalid="ignore"):  # One side may be constant in a resample.
             r = (mine * theirs).sum(0) / np.sqrt((mine**2).sum(0) * (theirs**2).sum(0))
-        return np.asarray(np.nan_to_num(r))[None]
+        return {"spearman": np.nan_to_num(r)}
 
-    return Form(("spearman",), of)
+    return of
 
 
 def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
@@ -301,11 +301,11 @@ def _entity_f1(gold: Sequence[Any], predictions: Sequence[Prediction]) -> Form:
         counts.append((len(wanted & given), len(given), len(wanted)))
     table = np.array(counts)
 
-    def of(weights: np.ndarray) -> np.ndarray:
+    def of(weights: np.ndarray) -> dict[str, np.ndarray]:
         right, predicted, wanted = table.T @ weights
-        return np.asarray(2 * right / np.maximum(predicted + wanted, 1))[None]
+        return {"f1": 2 * right / np.maximum(predicted + wanted, 1)}
 
-    return Form(("f1",), of)
+    return of
 
 
 def precision_losses(

@@ -57,13 +57,12 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
         clock: `time.perf_counter` when the run started.
     """
     options, checkpoint, tokenizer = job.options, job.checkpoint, job.tokenizer
-    seconds = timedelta(seconds=time.perf_counter() - clock)
     return {
         "filbert": version("filbert"),
         "commit": commit(),
         "command": job.command,
         "name": Path(options.run.out).name,
-        "started": (datetime.now(timezone.utc) - seconds).isoformat(timespec="seconds"),
+        "started": now(before=time.perf_counter() - clock),
         "options": {name: value for name, value in flat(options).items() if value is not None},
         "versions": versions(),
         "device": {
@@ -93,7 +92,7 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
 def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
     """Return what every run.json has after the last step but metrics; `clock` as for `begun`."""
     return {
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "finished": now(),
         "seconds": outcome.clock_before + time.perf_counter() - clock,
         "status": outcome.status,
         "steps": outcome.steps,
@@ -101,6 +100,12 @@ def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
         "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
         "fill": outcome.fill,
     }
+
+
+def now(*, before: float = 0.0) -> str:
+    """Return the time, or that of some seconds before, in UTC."""
+    moment = datetime.now(timezone.utc) - timedelta(seconds=before)
+    return moment.isoformat(timespec="seconds")
 
 
 def device_name(device: torch.device) -> str:

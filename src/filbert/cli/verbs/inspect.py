@@ -127,13 +127,11 @@ def heads(
     from filbert.data.texts import holds_text, read_texts, text_of
     from filbert.inference.predictor import Predictor
     from filbert.inspect.heads import STATISTICS, summarise_heads
-    from filbert.tasks.base import cleaning_of
 
     predictor = Predictor.load(model, device=device)
     predictor.max_length = min(predictor.max_length, max_length)
-    clean = cleaning_of(predictor.task)
     rows = filter(holds_text, read_texts(file, ColumnNames(text_column=text_column)))
-    texts = [text_of(row, clean) for row in islice(rows, limit)]
+    texts = [text_of(row, predictor.cleaning) for row in islice(rows, limit)]
     if not texts:
         raise InputError(f"{file} holds no text.")
     summary = summarise_heads(predictor, texts)

@@ -286,7 +286,7 @@ def compare(
     from filbert import api
     from filbert.report.comparison import StudyFiles
 
-    flags = {} if options is None else StudyOptions.from_keywords(vars(options)).given()
+    flags = {} if options is None else from_flat(StudyOptions, vars(options)).given()
     compared = api.compare(
         _given_or_usual(recipe, models, flags),
         out=out,

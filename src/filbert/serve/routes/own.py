@@ -16,7 +16,6 @@ from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.shared import Caller, documented, json_list, json_parts, refuse_size
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
-from filbert.tasks.base import cleaning_of
 from filbert.text.masks import mask_spans
 from filbert.text.tokenizer import Text
 
@@ -128,7 +127,7 @@ def rank_answers(predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
     """Return the tokens of a text as the model reads them."""
     predictor = engine.predictor
-    text = cleaned(text, cleaning_of(predictor.task))
+    text = cleaned(text, predictor.cleaning)
     (encoding,) = predictor.tokenizer.encode([text], max_length=max_length, with_offsets=True)
     assert encoding.words is not None and encoding.sequence is not None
     return {

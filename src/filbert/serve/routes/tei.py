@@ -31,7 +31,6 @@ from filbert.serve.schema import (
     TokenizeRequest,
     Truncation,
 )
-from filbert.tasks.base import cleaning_of
 
 router = APIRouter()
 
@@ -262,7 +261,7 @@ async def _run(
 
     def last_tokens() -> tuple[list[list[int]], list[int]]:
         """Return the ids that fit, without special tokens, and each text's number of tokens."""
-        texts = [cleaned(item, cleaning_of(task)) for item in items]
+        texts = [cleaned(item, predictor.cleaning) for item in items]
         if kind == "embed":
             known = {name: options[name] for name in ("pooling", "prompt") if name in options}
             way = predictor.vector_settings(**known)
