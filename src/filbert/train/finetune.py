@@ -49,11 +49,11 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, max_tokens_of
+from filbert.train.loop import Training, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions, chosen_value
-from filbert.train.progress import Phase, Schedule
+from filbert.train.progress import Phase, Progress, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 from filbert.train.splits import (
@@ -89,7 +89,7 @@ class Prepared:
         model: The model that is evaluated and saved, on its device.
         fingerprint: Hash of everything that determines the result.
         division: How one file of rows was split; None for a file per part.
-        took: Seconds outside of the training loop by name, for run.json.
+        took: Seconds by name, for run.json; `learn` adds those of the training.
     """
 
     command: str
@@ -140,7 +140,7 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:
                 write_json(folder / "split.json", asdict(prepared.division))
-            outcome = learn(
+            progress = learn(
                 prepared,
                 _objective(prepared),
                 schedule=schedule,
@@ -154,9 +154,9 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 # With the adapters, which `merge` replaces.
                 learned = learned_weights(prepared.model)
                 merge(prepared.model)
-                fitted, results = measure(prepared, outcome, folder)
-                facts |= ended(outcome, clock=clock) | results
-                save(prepared, fitted, outcome, facts, folder)
+                fitted, results = measure(prepared, progress, folder)
+                facts |= ended(progress, schedule=schedule, clock=clock) | results
+                save(prepared, fitted, facts, folder)
                 if options.model.lora is not None:
                     save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
@@ -349,7 +349,7 @@ def learn(
     folder: Path,
     trained: Trainable | None = None,
     forward: Forward | None = None,
-) -> Outcome:
+) -> Progress:
     """Train, and select the best step on dev; on the first rank the model has its weights.
 
     Args:
@@ -364,7 +364,7 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    return Training(
+    progress = Training(
         model=model if trained is None else trained,
         task=objective,
         schedule=schedule,
@@ -377,12 +377,14 @@ def learn(
         keep_best=chooses_step(prepared),
         forward=forward,
     ).train()
+    prepared.took["training_cpu_seconds"] += progress.cpu_seconds
+    return progress
 
 
 # After the last step
 
 
-def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, dict[str, Any]]:
+def measure(prepared: Prepared, progress: Progress, folder: Path) -> tuple[Task, dict[str, Any]]:
     """Calibrate on dev, compute the metrics of dev and test, and write their predictions.
 
     Returns:
@@ -407,7 +409,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         path, split = folder / "predictions" / f"{name}.jsonl", splits[name]
         write_predictions(path, fitted, split.rows, split.gold, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
-    metric = outcome.best["metric"] or task.spec.selection_metric
+    metric = progress.selected["metric"] or task.spec.selection_metric
     baseline, baselines = None, list[dict[str, Any]]()
     if prepared.options.run.baseline:
         baseline, baselines = measure_baselines(
@@ -433,7 +435,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
     return fitted, losses | calibrated | {
         "metrics": metrics,
-        "best": outcome.best,
+        "best": progress.selected,
         "baseline": baseline,
         "baselines": baselines,
     }
@@ -456,12 +458,9 @@ def write_predictions(
         write_json(path.with_suffix("") / name, content)
 
 
-def save(
-    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
-) -> None:
+def save(prepared: Prepared, task: Task, run: dict[str, Any], folder: Path) -> None:
     """Add the times of the run to run.json and write the model folder."""
     run |= prepared.took
-    run["training_cpu_seconds"] += outcome.cpu_seconds
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(

@@ -113,7 +113,7 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             run |= {"fingerprint": job.fingerprint} | job.more
             _announce(job, schedule, run)
         with folder_of_all(options, run, parallel) as folder:
-            outcome = Training(
+            progress = Training(
                 model=job.model,
                 task=job.task,
                 schedule=schedule,
@@ -128,7 +128,8 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
                 run["metrics"] = {"dev": job.measure(exact)} if job.measure else {}
-                run |= ended(outcome, clock=clock) | {"tokens": outcome.num_tokens}
+                run |= ended(progress, schedule=schedule, clock=clock)
+                run["tokens"] = progress.tokens
                 _save(job, model.state_dict(), run, folder / "model")
     return run
 

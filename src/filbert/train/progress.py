@@ -25,7 +25,7 @@ _EVALUATION_SHARE = 0.05
 
 @dataclass
 class Progress:
-    """The progress of a run, which a resumed run starts from.
+    """The progress of a run, which a resumed run starts from, and its result at the end.
 
     Attributes:
         metric: The metric that selects the best step.
@@ -34,6 +34,7 @@ class Progress:
         places: Number of attention positions, padding included.
         cpu_seconds: CPU time of this rank in the same periods.
         clock: Seconds since the first step, with evaluations and saving.
+        clock_before: That of earlier, interrupted processes of this run.
         best_step: The step with the best dev metric; 0 before the first evaluation.
         best_value: That metric, negated if lower is better.
         since: Number of evaluations after the best one.
@@ -49,6 +50,7 @@ class Progress:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     clock: float = 0.0
+    clock_before: float = 0.0
     best_step: int = 0
     best_value: float = -math.inf
     since: int = 0
@@ -77,9 +79,29 @@ class Progress:
             return self.metric
         return "loss" if metrics.get("loss") is not None else self.metric
 
+    @property
+    def fill(self) -> float:
+        """Tokens as a share of the attention positions."""
+        return self.tokens / max(self.places, 1)
+
+    @property
+    def selected(self) -> dict[str, Any]:
+        """The `step` of the weights, and the `metric` that chose it with its `value` there.
+
+        Metric and value are None without dev rows.
+        """
+        is_chosen = self.best_step > 0
+        is_known = is_chosen and math.isfinite(self.best_value)
+        return {
+            "step": self.best_step or self.step,
+            "metric": self.metric if is_chosen else None,
+            # The gain of a gain is the value.
+            "value": gain(self.metric, self.best_value) if is_known else None,
+        }
+
     def facts(self) -> dict[str, Any]:
-        """Return all fields except the weights, for a saved state."""
-        return {k: v for k, v in vars(self).items() if k != "best"}
+        """Return the fields that a saved state has, except for the weights."""
+        return {k: v for k, v in vars(self).items() if k not in ("best", "clock_before")}
 
 
 class Phase(NamedTuple):
@@ -123,11 +145,9 @@ class Schedule:
         self._ends = list(accumulate(phase.share for phase in phases))
 
     def is_over(self, progress: Progress) -> bool:
-        """Return whether the run has reached its length."""
-        if self.seconds is not None:
-            return progress.step > 0 and progress.clock >= self.seconds
-        assert self.steps is not None
-        return progress.step >= self.steps
+        """Return whether the run has reached its length; it has one step at least."""
+        done, whole = self.position(progress)
+        return progress.step > 0 and done >= whole
 
     def enter(self, progress: Progress) -> bool:
         """Begin the phase of the next step; return whether it is a new one."""

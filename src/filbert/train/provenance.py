@@ -29,8 +29,8 @@ from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.loop import Outcome
 from filbert.train.options import DECLARED, FREE, PATHS, flat
+from filbert.train.progress import Progress, Schedule
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -90,16 +90,21 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     }
 
 
-def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
-    """Return what every run.json has after the last step but metrics; `clock` as for `begun`."""
+def ended(*stages: Progress, schedule: Schedule, clock: float) -> dict[str, Any]:
+    """Return what every run.json has after the last step but metrics.
+
+    `schedule` is that of the last stage, and `clock` as for `begun`.
+    """
+    last, seconds = stages[-1], sum(stage.seconds for stage in stages)
+    whole = sum(stage.clock_before for stage in stages) + time.perf_counter() - clock
     return {
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": outcome.clock_before + time.perf_counter() - clock,
-        "status": outcome.status,
-        "steps": outcome.steps,
-        "training_seconds": outcome.seconds,
-        "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
-        "fill": outcome.fill,
+        "seconds": whole,
+        "status": "done" if schedule.is_over(last) else "stopped early",
+        "steps": last.step,
+        "training_seconds": seconds,
+        "tokens_per_second": sum(stage.tokens for stage in stages) / max(seconds, 1e-9),
+        "fill": last.fill,
     }
 
 
