@@ -46,7 +46,6 @@ from filbert.train.defaults import (
     with_defaults,
 )
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
 from filbert.train.loop import Training, max_tokens_of
@@ -66,7 +65,7 @@ from filbert.train.splits import (
     with_columns,
 )
 from filbert.train.state import learned_weights
-from filbert.train.step import Forward
+from filbert.train.step import Forward, frozen_features
 
 if TYPE_CHECKING:
     from filbert.train.distill_options import DistillOptions

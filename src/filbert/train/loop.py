@@ -6,10 +6,13 @@ It uses a task only through the `Objective` protocol, and has no callbacks.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +29,6 @@ from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
 from filbert.train.progress import Progress, Schedule
-from filbert.train.signals import Stop
 from filbert.train.state import (
     State,
     clean_state,
@@ -45,6 +47,36 @@ if TYPE_CHECKING:
 # token for an encoder of 6 layers and width 384.
 _MAX_TOKENS_CPU = 8_192
 _MAX_TOKENS_CUDA = 65_536
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Context manager for Ctrl-C and SIGTERM; the first one ends a run after its step.
+
+    The second one raises KeyboardInterrupt immediately.
+
+    Attributes:
+        name: Name of the signal that arrived, or None.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        # Python delivers signals to the main thread, and only that thread may set handlers.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
