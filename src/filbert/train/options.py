@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
@@ -40,7 +41,9 @@ DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|mul
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
 # Texts that may also be given as a list. A number alone in keep_layers counts the first layers, so
 # a list becomes spans.
-_JOINED = {"class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}"}
+LISTS_AS_TEXT = {
+    "class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}",
+}  # fmt: skip
 # Texts that may be given as numbers.
 _NUMBERS_AS_TEXT = ("keep_layers", "dev", "test")
 _LARGEST_SEED = 2**31 - 1
@@ -469,13 +472,8 @@ def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
 
 def flat(options: Any) -> dict[str, Any]:
     """Return the values of all options by flat name."""
-    found = {}
-    for name, option in options_in(type(options)).items():
-        value = options
-        for part in option.path:
-            value = getattr(value, part)
-        found[name] = value
-    return found
+    known = options_in(type(options)).items()
+    return {name: attrgetter(".".join(option.path))(options) for name, option in known}
 
 
 def changed(options: Options, **values: Any) -> Options:
@@ -561,8 +559,8 @@ def _converted(option: Option, value: Any) -> Any:
     if str in types:
         if isinstance(value, Path) or (name in _NUMBERS_AS_TEXT and is_number):
             return str(value)
-        if name in _JOINED and isinstance(value, list | tuple):
-            return ",".join(_JOINED[name].format(item) for item in value)
+        if name in LISTS_AS_TEXT and isinstance(value, list | tuple):
+            return ",".join(LISTS_AS_TEXT[name].format(item) for item in value)
         if not isinstance(value, str):
             raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
     if bool in types and not isinstance(value, bool):

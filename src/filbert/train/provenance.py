@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -112,21 +113,17 @@ def device_name(device: torch.device) -> str:
     """Return the name of the CPU or GPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if name := re.search(r"^model name\s*:(.*)$", text, re.MULTILINE):
+            return name[1].strip()
     return platform.processor() or platform.machine()
 
 
 def copied(run: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a finished run.json that filbert.json has too, without folder names."""
     entries = {key: run[key] for key in _COPIED if key in run}
-    entries["options"] = {
-        name: portable(value) if name in PATHS else value for name, value in run["options"].items()
-    }
+    entries["options"] = _portable(run["options"])
     entries["model"] = {key: run["model"][key] for key in ("family", "parameters", "trained")}
     entries["data"] = {
         split: {name: value for name, value in facts.items() if name != "lengths"}
@@ -137,6 +134,11 @@ def copied(run: dict[str, Any]) -> dict[str, Any]:
         base = run["base_model"]
         entries["base_model"] = base | {"name": portable(base["name"])}
     return entries
+
+
+def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by flat name, with the last part of absolute paths."""
+    return {name: portable(value) if name in PATHS else value for name, value in options.items()}
 
 
 def versions() -> dict[str, str]:
@@ -231,10 +233,6 @@ def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> s
     Only the last part of an absolute path counts: a run's folder may be moved, and the content is
     in `digests` and in the weights.
     """
-    chosen = {
-        name: portable(value) if name in PATHS else value
-        for name, value in flat(options).items()
-        if name not in FREE
-    }
+    chosen = _portable({name: one for name, one in flat(options).items() if name not in FREE})
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
