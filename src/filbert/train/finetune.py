@@ -31,20 +31,7 @@ from filbert.tasks.classification import WithContrast
 from filbert.tasks.doctor import check_rows
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import (
-    add_low_rank,
-    build,
-    freeze,
-    has_new_head,
-    is_encoder_frozen,
-    load_for_task,
-)
-from filbert.train.defaults import (
-    contrast_weight,
-    default_lines,
-    evaluation_interval,
-    with_defaults,
-)
+from filbert.train import base_model, defaults
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.linear import start_head
 from filbert.train.log import say
@@ -131,10 +118,12 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         train_options = prepared.options.train
         schedule = Schedule([Phase(loader)], train_options)
         epoch = loader.steps_per_epoch
-        schedule.interval = evaluation_interval(options.train, train_options, epoch)
+        schedule.interval = defaults.evaluation_interval(options.train, train_options, epoch)
         facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
-        steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
-        for line in default_lines(options.train, train_options, steps):
+        steps = (
+            schedule.steps if base_model.has_new_head(prepared.checkpoint, prepared.task) else None
+        )
+        for line in defaults.default_lines(options.train, train_options, steps):
             say(line)
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:
@@ -168,23 +157,25 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     base = options.model
-    checkpoint, tokenizer, max_length = load_for_task(
+    checkpoint, tokenizer, max_length = base_model.load_for_task(
         base, task, max_length=options.data.max_length, dropout=options.train.dropout
     )
-    model = build(checkpoint, task, base.reinit_layers)
-    freeze(model, options.train.freeze)
+    model = base_model.build(checkpoint, task, base.reinit_layers)
+    base_model.freeze(model, options.train.freeze)
     if base.lora is not None:
-        checkpoint = add_low_rank(model, checkpoint, base.lora)
-    is_new = has_new_head(checkpoint, task)
-    contrast = contrast_weight(options, task.spec, num_rows=len(rows["train"]), has_new_head=is_new)
-    chosen = with_defaults(
+        checkpoint = base_model.add_low_rank(model, checkpoint, base.lora)
+    is_new = base_model.has_new_head(checkpoint, task)
+    contrast = defaults.contrast_weight(
+        options, task.spec, num_rows=len(rows["train"]), has_new_head=is_new
+    )
+    chosen = defaults.with_defaults(
         options.train,
         num_rows=len(rows["train"]),
         width=model.config.hidden_size,
         num_layers=model.config.num_hidden_layers,
         num_labels=task.spec.num_labels or 1,
         has_new_head=is_new,
-        is_frozen=is_encoder_frozen(model),
+        is_frozen=base_model.is_encoder_frozen(model),
         is_lora=base.lora is not None,
         is_started=contrast > 0,
     )
