@@ -120,9 +120,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         epoch = loader.steps_per_epoch
         schedule.interval = defaults.evaluation_interval(options.train, train_options, epoch)
         facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
-        steps = (
-            schedule.steps if base_model.has_new_head(prepared.checkpoint, prepared.task) else None
-        )
+        is_new = base_model.has_new_head(prepared.checkpoint, prepared.task)
+        steps = schedule.steps if is_new else None
         for line in defaults.default_lines(options.train, train_options, steps):
             say(line)
         with folder_of_all(options.run, facts, parallel) as folder:

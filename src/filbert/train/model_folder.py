@@ -64,10 +64,9 @@ def save_model(
     pooling: str | None = None,
     generator: Checkpoint | None = None,
 ) -> None:
-    """Write a model folder, and move it into place when it is complete.
+    """Write a model folder, and move it into place when it is complete; an error leaves an old one.
 
     Args:
-        folder: The model folder; an error leaves an old one intact.
         provenance: For filbert.json; digests of the weight files are added.
         pooling: Makes sentence vectors of tokens, where there is no trained head.
         generator: Of replaced-token detection; it is saved in a subfolder.

@@ -344,11 +344,7 @@ def open_corpora(
     out: str,
     parallel: Parallel,
 ) -> dict[str, Corpus]:
-    """Open token shards, or create them from text next to the run folder `out`.
-
-    Returns:
-        "train", and "dev" if there is held-out text.
-    """
+    """Open "train", and "dev" if there is held-out text; shards of text are made next to `out`."""
     named = {"train": tuple(train or ()), "dev": tuple(dev or ())}
     return {
         name: _open_corpus(name, paths, tokenizer, out, parallel)

@@ -179,15 +179,12 @@ def commit() -> str | None:
 
 
 def base_model(name: str, folder: Path | None) -> dict[str, Any]:
-    """Describe the model that a run starts from.
-
-    Args:
-        name: As the user gave it.
-        folder: Its local folder; configuration and weight files are hashed.
+    """Describe the model that a run starts from, by the name that the user gave.
 
     Returns:
-        `name`; `hub_id`, None for a local folder; `files`: name -> {"sha256"}; `license` and
-        `language` (a list) of its model card, None if the card declares none.
+        `name`; `hub_id`, None for a local folder; `files`, configuration and weights of `folder`:
+        name -> {"sha256"}; `license` and `language` (a list) of its model card, None if the card
+        declares none.
     """
     paths: list[Path] = []
     if folder is not None:

@@ -19,6 +19,7 @@ Curve = Callable[[float, float, float, float], float]
 # Share of the run in which the rate of a trapezoid falls.
 _COOLDOWN = 0.2
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_TIME = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS), re.ASCII)
 
 
 def rate_at(schedule: str, done: float, whole: float, *, warmup: float, peak: float) -> float:
@@ -39,11 +40,7 @@ def parse_time(text: str) -> float:
     Raises:
         ConfigError: It is no such time, or zero.
     """
-    parts = re.fullmatch(
-        r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?",
-        text.strip().lower(),
-        flags=re.ASCII,
-    )
+    parts = _TIME.fullmatch(text.strip().lower())
     numbers = [float(part or 0) for part in parts.groups()] if parts else []
     seconds = sum(n * unit for n, unit in zip(numbers, _SECONDS.values(), strict=False))
     if not 0 < seconds < math.inf:

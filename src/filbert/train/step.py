@@ -112,17 +112,15 @@ def frozen_features(
 
     def run(examples: Sequence[Example], targets: Targets) -> Output:
         rows = onto(model.device, torch.cat([states[id(one)] for one in examples]))
-        batch = collate([_one_token(e) for e in examples] if one_only else examples)
-        return model.read(rows, batch.to(model.device), targets.at)
+        if one_only:
+            # In a sequence of one token, the first is also the last.
+            examples = [
+                replace(e, input_ids=e.input_ids[:1], token_type_ids=e.token_type_ids[:1])
+                for e in examples
+            ]
+        return model.read(rows, collate(examples).to(model.device), targets.at)
 
     return run
-
-
-def _one_token(example: Example) -> Example:
-    # In a sequence of one token, the first is also the last.
-    return replace(
-        example, input_ids=example.input_ids[:1], token_type_ids=example.token_type_ids[:1]
-    )
 
 
 def accumulate(
