@@ -32,9 +32,9 @@ from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
 from filbert.train.options import BaseModelOptions, TrainOptions, chosen_value
-from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Schedule
 from filbert.train.splits import tokenise_splits
 from filbert.train.state import digest_of
 

@@ -12,6 +12,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.masking import MaskOptions, ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import (
+    SCHEDULES,
     RunOptions,
     TrainOptions,
     check_choice,
@@ -21,7 +22,6 @@ from filbert.train.options import (
     from_flat,
     options_in,
 )
-from filbert.train.schedule import SCHEDULES
 
 
 class _Method(NamedTuple):

@@ -39,9 +39,9 @@ from filbert.train.loop import Training, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions, chosen_value
-from filbert.train.progress import Phase, Progress, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Progress, Schedule
 from filbert.train.splits import (
     Division,
     Split,

@@ -28,7 +28,7 @@ from filbert.train.distributed import Parallel, Trainable
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.progress import Progress, Schedule
+from filbert.train.schedule import Progress, Schedule
 from filbert.train.state import (
     State,
     clean_state,

@@ -47,9 +47,9 @@ from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Schedule
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20

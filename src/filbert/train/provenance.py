@@ -31,7 +31,7 @@ from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.options import DECLARED, FREE, PATHS, flat
-from filbert.train.progress import Progress, Schedule
+from filbert.train.schedule import Progress, Schedule
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
