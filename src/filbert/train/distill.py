@@ -132,7 +132,6 @@ def _prepare(
     prepared = Prepared(
         command="distill",
         options=options,
-        source=chosen.student or chosen.teacher,
         task=task,
         splits=splits,
         checkpoint=checkpoint,
@@ -156,7 +155,7 @@ def _load_student(
             "Name a smaller model with --student, or keep some of the teacher's layers with "
             "--keep-layers, such as --keep-layers 0,2,4."
         )
-    base = BaseModelOptions(name=chosen.student or chosen.teacher, keep_layers=chosen.keep_layers)
+    base = BaseModelOptions(name=chosen.name, keep_layers=chosen.keep_layers)
     checkpoint, tokenizer, max_length = load_for_task(
         base, task, max_length=data.max_length, dropout=options.train.dropout
     )

@@ -95,6 +95,11 @@ class StudentOptions:
         sizes = ("layers", "hidden_size", "heads", "intermediate_size")
         check_range(self, sizes, "be above zero", lambda value: value > 0)
 
+    @property
+    def name(self) -> str:
+        """The model that the student starts from."""
+        return self.student or self.teacher
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossOptions:

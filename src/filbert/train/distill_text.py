@@ -85,7 +85,6 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     return TextRun(
         command="distill",
         options=options,
-        source=options.model.teacher,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         corpora=corpora,

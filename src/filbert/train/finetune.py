@@ -68,7 +68,6 @@ class Prepared:
     """What a run on labelled rows has read and checked before its first step.
 
     Attributes:
-        source: The model to start from, as the user named it.
         task: Decodes outputs and computes metrics; not calibrated.
         splits: train, and optionally dev and test.
         checkpoint: Description and starting weights of the model.
@@ -80,7 +79,6 @@ class Prepared:
 
     command: str
     options: FinetuneOptions | DistillOptions
-    source: str
     task: Task
     splits: dict[str, Split]
     checkpoint: Checkpoint
@@ -184,7 +182,6 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     return Prepared(
         command="finetune",
         options=options,
-        source=options.model.name,
         task=task,
         splits=splits,
         checkpoint=checkpoint,

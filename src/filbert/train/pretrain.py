@@ -61,7 +61,6 @@ class TextRun:
     """A run on raw text that is ready to begin.
 
     Attributes:
-        source: The model to start from, as the user named it.
         corpora: "train", and "dev" if there is held-out text.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of held-out text with a precision; None without such text.
@@ -70,7 +69,6 @@ class TextRun:
 
     command: str
     options: PretrainOptions | DistillOptions
-    source: str | None
     checkpoint: Checkpoint
     tokenizer: Tokenizer
     corpora: dict[str, Corpus]
@@ -210,7 +208,6 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
     return TextRun(
         command="pretrain",
         options=options,
-        source=options.model.name,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         corpora=corpora,

@@ -53,12 +53,12 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     """Return the part of run.json that every run has before its first step.
 
     Args:
-        job: The run, with `command`, `options`, `source`, `checkpoint`, `tokenizer` and
-            `precision`.
+        job: The run, with `command`, `options`, `checkpoint`, `tokenizer` and `precision`.
         clock: `time.perf_counter` when the run started.
     """
     options, checkpoint, tokenizer = job.options, job.checkpoint, job.tokenizer
     seconds = timedelta(seconds=time.perf_counter() - clock)
+    source = options.model.name
     return {
         "filbert": version("filbert"),
         "commit": commit(),
@@ -75,7 +75,7 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
         "precision": job.precision.name,
         "precision_reason": job.precision.reason,
         "model": {
-            "source": job.source,
+            "source": source,
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -87,7 +87,7 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
             "vocab_size": tokenizer.vocab_size,
             "fingerprint": tokenizer.fingerprint,
         },
-        "base_model": None if job.source is None else base_model(job.source, checkpoint.source),
+        "base_model": None if source is None else base_model(source, checkpoint.source),
     }
 
 
