@@ -30,7 +30,8 @@ def code_of(path: Path) -> str:
 
 
 PUBLISHED = (
-    "masking.py", "objective.py", "schedule.py", "distill_options.py", "distill_text.py",
+    "masking.py", "objective.py", "options.py", "schedule.py", "distill_options.py",
+    "distill_text.py",
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from filbert.data.tables import Rows, as_files
 from filbert.errors import ConfigError, checked_keywords
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import (
-    NAME_LISTS,
+    LISTS_AS_TEXT,
     PATHS,
     FinetuneOptions,
     LabelledFileOptions,
@@ -52,8 +52,6 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 # Options that take rows in memory as well as a file.
 ROWS = ("data", "train", "dev", "test", "predictions")
-# Options that are text on the command line, and may be a list in Python.
-_LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
 # Modules that pre-train models of `lineage`, by objective.
 LINEAGE = {
     "translation": "filbert.lineage.translation",
@@ -170,11 +168,11 @@ def _annotation(option: Option) -> str:
     optional = " | None" if "None" in kind else ""
     if option.name in ROWS:
         return ("Rows | float" if option.name in ("dev", "test") else "Rows") + optional
-    if option.name in NAME_LISTS or "tuple[" in kind:
+    if "tuple[" in kind:
         return f"str | Iterable[Any]{optional}"
     if option.name in PATHS:
         return f"PathLike{optional}"
-    return f"str | int | Sequence[Any]{optional}" if option.name in _LISTS_AS_TEXT else kind
+    return f"str | int | Sequence[Any]{optional}" if option.name in LISTS_AS_TEXT else kind
 
 
 @contextmanager

@@ -95,12 +95,8 @@ def cut_vocabulary(
 ) -> tuple[Checkpoint, Tokenizer, dict[str, Any]]:
     """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
 
-    Args:
-        checkpoint: Not changed; the result shares the other tensors.
-        texts: Returns the corpus; it is called twice.
-
-    Returns:
-        The model, its tokenizer, and facts: sizes, and how the corpus is tokenised now.
+    Returns the model, which shares its other tensors with `checkpoint`, its tokenizer, and facts:
+    sizes, and how the corpus is tokenised now. `texts` returns the corpus and is called twice.
 
     Raises:
         ConfigError: The model's positions begin after the id of its padding token.

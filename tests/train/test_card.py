@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard, metadata_load
 import filbert
 from filbert.errors import ConfigError
 from filbert.tasks.base import task_to_dict
-from filbert.train.card import card as card_of
+from filbert.train.model_folder import card as card_of
 from filbert.train.provenance import base_model
 
 

@@ -96,7 +96,7 @@ def test_a_frozen_causal_encoder_keeps_the_token_that_its_head_reads(
     settings = {"freeze": "encoder", "dropout": 0.0, "causal": True}
     kept = run(deep_model, films, tmp_path / "kept", **settings)
     assert "computed once" in capsys.readouterr().err
-    monkeypatch.setattr("filbert.train.features.MOST_BYTES", 0)
+    monkeypatch.setattr("filbert.train.step.MOST_BYTES", 0)
     every = run(deep_model, films, tmp_path / "every", **settings)
     a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))
     for name, tensor in a.items():

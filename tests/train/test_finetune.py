@@ -16,7 +16,7 @@ from filbert import files
 from filbert.cli.main import run as cli
 from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
-from filbert.train import loop
+from filbert.train import finetune
 
 run = partial(tune, epochs=1, batch_size=32)
 
@@ -132,10 +132,10 @@ def test_a_run_killed_after_it_stopped_early_goes_no_step_further(
     class Killed(BaseException):
         """Nothing catches it."""
 
-    def killed(**facts):
+    def killed(*given):
         raise Killed
 
-    monkeypatch.setattr(loop, "Outcome", killed)
+    monkeypatch.setattr(finetune, "measure", killed)
     with pytest.raises(Killed):
         run(tiny_model, films, tmp_path / "x", **given)
     monkeypatch.undo()

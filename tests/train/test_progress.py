@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from filbert.train.options import TrainOptions
-from filbert.train.progress import Phase, Progress, Schedule
-from filbert.train.schedule import rate_at
+from filbert.train.schedule import Phase, Progress, Schedule, rate_at
 
 
 class Rows:

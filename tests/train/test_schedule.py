@@ -5,12 +5,8 @@ import math
 import pytest
 
 from filbert.errors import ConfigError
-from filbert.train.options import TrainOptions
-from filbert.train.schedule import (
-    SCHEDULES,
-    parse_time,
-    rate_at,
-)
+from filbert.train.options import SCHEDULES, TrainOptions, parse_time
+from filbert.train.schedule import rate_at
 
 PEAK = 8.0
 

@@ -114,7 +114,7 @@ def test_a_frozen_encoder_is_run_once_and_gives_what_running_it_every_time_gives
     """The judge is the same run with the features refused; dropout in the encoder is off there."""
     kept = run(tiny_model, films, tmp_path / "kept", freeze="encoder", dropout=0.0)
     assert "computed once" in capsys.readouterr().err
-    monkeypatch.setattr("filbert.train.features.MOST_BYTES", 0)
+    monkeypatch.setattr("filbert.train.step.MOST_BYTES", 0)
     every = run(tiny_model, films, tmp_path / "every", freeze="encoder", dropout=0.0)
     assert "runs in every step" in capsys.readouterr().err
     a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))

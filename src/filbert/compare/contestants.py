@@ -43,10 +43,10 @@ from filbert.train.distill_options import DistillOptions
 from filbert.train.finetune import finetune, write_predictions
 from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
 from filbert.train.log import say
+from filbert.train.loop import Stop
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
-from filbert.train.signals import Stop
 
 # Rows of a timed pass, number of passes, and single texts that are timed one by one. No new pass
 # begins after MOST_SECONDS, no new text after a third of them.

@@ -34,10 +34,10 @@ from filbert.tasks.base import Task
 from filbert.tasks.rows import row_labels
 from filbert.train.linear import joined
 from filbert.train.log import say
+from filbert.train.loop import Stop
 from filbert.train.options import check_choice
 from filbert.train.provenance import commit, device_name, now, versions
 from filbert.train.run_folder import read_run
-from filbert.train.signals import Stop
 from filbert.train.splits import read_splits, values_of_column, with_columns
 
 # Pairs of splits that should have no rows in common.

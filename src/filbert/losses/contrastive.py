@@ -44,11 +44,7 @@ def label_contrast(vectors: Tensor, labels: Tensor, temperature: float = 0.1) ->
     """Sum over texts of the mean cross-entropy of the other texts with its label.
 
     The logits of a text are its cosines with all others, divided by the temperature. A text whose
-    label no other one has adds nothing.
-
-    Args:
-        vectors: float32 (S, H).
-        labels: int64 (S,).
+    label no other one has adds nothing. `vectors` are float32 (S, H), `labels` int64 (S,).
 
     Source: Khosla et al. 2020, equation 2.
     """
@@ -61,11 +57,9 @@ def label_contrast(vectors: Tensor, labels: Tensor, temperature: float = 0.1) ->
 
 
 def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:
-    """Return the sum over rows of the squared difference of cosine and score.
+    """Return the sum over rows of the squared difference of cosine and score, float32 (R,).
 
-    Args:
-        vectors: of both texts of each row, float32 (R, 2, H).
-        scores: float32 (R,).
+    `vectors` are those of both texts of each row, float32 (R, 2, H).
 
     Source: Reimers and Gurevych 2019, section 3, regression objective.
     """

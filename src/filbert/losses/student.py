@@ -17,14 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError
-from filbert.losses.distillation import (
-    cosine_distance,
-    patient_distance,
-    relation_divergence,
-    score_error,
-    soft_targets,
-    squared_error,
-)
+from filbert.losses import distillation
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, Trace, traced
 from filbert.model.heads import Model
@@ -217,21 +210,21 @@ class Student(nn.Module):
             if loss.kind in self.projections:
                 mine_TH = self.projections[loss.kind](mine_TH)
             if loss.kind == "cosine":
-                return cosine_distance(mine_TH, theirs_TH)
+                return distillation.cosine_distance(mine_TH, theirs_TH)
             if loss.kind == "patient":
                 at = row_read(batch, "cls", causal=self.config.attention.causal)
-                return patient_distance(mine_TH[at], theirs_TH[at])
-            return squared_error(mine_TH, theirs_TH)
+                return distillation.patient_distance(mine_TH[at], theirs_TH[at])
+            return distillation.squared_error(mine_TH, theirs_TH)
         plans = (student.plans[pair[0]], teacher.plans[pair[1]])
         qkv = (student.qkv[pair[0]], teacher.qkv[pair[1]])
         if loss.kind == "relations":
             first, second = (part.reshape(*part.shape[:2], loss.heads, -1) for part in qkv)
-            return relation_divergence(first, second, plans[0])
+            return distillation.relation_divergence(first, second, plans[0])
         first, second = (
             (part if plan.angles is None else rotate(part, plan.angles))[:, :2]
             for part, plan in zip(qkv, plans, strict=True)
         )
-        return score_error(first, second, plans[0])
+        return distillation.score_error(first, second, plans[0])
 
     def _encode(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
         """Return an encoder's output and what the layer losses read inside it."""
@@ -264,7 +257,7 @@ class Student(nn.Module):
         def compare(student_TH: Tensor, rows: Tensor) -> Tensor:
             with torch.no_grad(), torch.autocast(student_TH.device.type, enabled=False):
                 wanted = _tensor(self.teacher.read(teacher_TH, batch, rows))
-            return soft_targets(
+            return distillation.soft_targets(
                 _tensor(self.model.read(student_TH, batch, rows)), wanted, loss.temperature
             )
 

@@ -207,12 +207,11 @@ def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
     `asked` is how many of the first, such as "3"; or numbers and spans between commas, such as
     "0,2,5" or "0-2,5".
     """
-    if re.fullmatch(r"\s*\d{1,9}\s*", asked):
-        layers: list[int] | None = list(range(int(asked))) if int(asked) <= num_layers else None
-    else:
-        spans = [_layers_in(part, num_layers) for part in asked.split(",")]
-        layers = None if None in spans else [layer for span in spans for layer in span or ()]
-    if not layers or layers != sorted(set(layers)):
+    count = re.fullmatch(r"\s*(\d{1,9})\s*", asked)
+    parts = [f"0-{int(count[1]) - 1}"] if count else asked.split(",")
+    spans = [_layers_in(part, num_layers) for part in parts]
+    layers = [layer for span in spans for layer in span]
+    if not all(spans) or layers != sorted(set(layers)):
         raise ConfigError(
             f"--keep-layers {asked!r}: give how many of the first layers to keep, 1 to "
             f"{num_layers}, or rising numbers within 0-{num_layers - 1}, such as 0,2-3."
@@ -220,13 +219,11 @@ def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def _layers_in(span: str, num_layers: int) -> range | None:
-    """Return the layers of a span such as "3" or "0-7"; None if it is not one of this model."""
+def _layers_in(span: str, num_layers: int) -> range:
+    """Return the layers of a span such as "3" or "0-7"; empty if it is not one of this model."""
     match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", span)
-    if match is None:
-        return None
-    first, last = int(match[1]), int(match[2] or match[1])
-    return range(first, last + 1) if first <= last < num_layers else None
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    return range(first, last + 1) if last < num_layers else range(0)
 
 
 def _parts(asked: str, num_layers: int) -> set[int]:
@@ -235,7 +232,7 @@ def _parts(asked: str, num_layers: int) -> set[int]:
     for name in (part.strip() for part in asked.split(",")):
         known = {"encoder": range(-1, num_layers), "embeddings": range(-1, 0)}
         layers = known.get(name, _layers_in(name, num_layers))
-        if layers is None:
+        if not layers:
             raise ConfigError(
                 f"--freeze {name!r}: give embeddings, encoder, or layers within 0-{num_layers - 1}."
             )

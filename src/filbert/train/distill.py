@@ -32,9 +32,9 @@ from filbert.train.distributed import start as start_processes
 from filbert.train.finetune import Prepared, learn, measure, new_loader, opening, save
 from filbert.train.log import say
 from filbert.train.options import BaseModelOptions, TrainOptions, chosen_value
-from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Schedule
 from filbert.train.splits import tokenise_splits
 from filbert.train.state import digest_of
 
@@ -62,7 +62,7 @@ def distill(options: DistillOptions) -> dict[str, Any]:
         facts = opening(prepared, schedule, parallel, clock=clock)
         student = partial(_student, prepared.model, _model_of(teacher))
         with folder_of_all(run, facts, parallel) as folder:
-            first = None
+            stages = []
             if has_stages:
                 say("stage 1: the layers of the teacher")
                 first = learn(
@@ -73,12 +73,13 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                     folder=folder / "stage-1",
                     trained=student(losses, answers=False, compares=False),
                 )
+                stages.append(first)
                 say("stage 2: its answers")
                 prepared.model.requires_grad_(True)
                 freeze(prepared.model, options.train.freeze)
             layers = () if has_stages else losses
             alpha = 0.0 if prepared.task.spec.whole_batch else loss.hard_share
-            outcome = learn(
+            progress = learn(
                 prepared,
                 SoftLabels(prepared.task, loss.soft_temperature, alpha, layers),
                 schedule=schedule,
@@ -87,14 +88,10 @@ def distill(options: DistillOptions) -> dict[str, Any]:
                 trained=student(layers, answers=True, compares=alpha < 1),
             )
             if parallel.is_first:
-                if first is not None:
-                    costs = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
-                    sums = {n: getattr(outcome, n) + getattr(first, n) for n in costs}
-                    outcome = dataclasses.replace(outcome, **sums)
-                fitted, results = measure(prepared, outcome, folder)
+                fitted, results = measure(prepared, progress, folder)
                 results |= _comparison(prepared, teacher, losses, options)
-                facts |= ended(outcome, clock=clock) | results
-                save(prepared, fitted, outcome, facts, folder)
+                facts |= ended(*stages, progress, schedule=schedule, clock=clock) | results
+                save(prepared, fitted, facts, folder)
     return facts
 
 
@@ -134,7 +131,6 @@ def _prepare(
     prepared = Prepared(
         command="distill",
         options=options,
-        source=chosen.student or chosen.teacher,
         task=task,
         splits=splits,
         checkpoint=checkpoint,
@@ -158,7 +154,7 @@ def _load_student(
             "Name a smaller model with --student, or keep some of the teacher's layers with "
             "--keep-layers, such as --keep-layers 0,2,4."
         )
-    base = BaseModelOptions(name=chosen.student or chosen.teacher, keep_layers=chosen.keep_layers)
+    base = BaseModelOptions(name=chosen.name, keep_layers=chosen.keep_layers)
     checkpoint, tokenizer, max_length = load_for_task(
         base, task, max_length=data.max_length, dropout=options.train.dropout
     )

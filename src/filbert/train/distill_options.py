@@ -12,6 +12,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.masking import MaskOptions, ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import (
+    SCHEDULES,
     RunOptions,
     TrainOptions,
     check_choice,
@@ -21,7 +22,6 @@ from filbert.train.options import (
     from_flat,
     options_in,
 )
-from filbert.train.schedule import SCHEDULES
 
 
 class _Method(NamedTuple):
@@ -94,6 +94,11 @@ class StudentOptions:
     def __post_init__(self) -> None:
         sizes = ("layers", "hidden_size", "heads", "intermediate_size")
         check_range(self, sizes, "be above zero", lambda value: value > 0)
+
+    @property
+    def name(self) -> str:
+        """The model that the student starts from."""
+        return self.student or self.teacher
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,9 @@ from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
 from filbert.train.options import chosen_value, names_of
 from filbert.train.pretrain import TextRun, check_paths, held_out, open_corpora, run_on_text
-from filbert.train.progress import Phase
 from filbert.train.provenance import fingerprint
 from filbert.train.run_folder import settle_precision
+from filbert.train.schedule import Phase
 from filbert.train.state import digest_of
 
 # The only method that also learns word scores; the others compare layers.
@@ -85,7 +85,6 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     return TextRun(
         command="distill",
         options=options,
-        source=options.model.teacher,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         corpora=corpora,

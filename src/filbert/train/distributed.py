@@ -141,9 +141,17 @@ def start(device: str | None = None) -> Iterator[Parallel]:
     if world == 1 or "LOCAL_RANK" not in os.environ:
         yield Parallel(0, 1, choose_device(device))
         return
-    own = _own_device(device, int(os.environ["LOCAL_RANK"]))
+    own, local_rank = choose_device(device), int(os.environ["LOCAL_RANK"])
     on_gpu = own.type == "cuda"
     if on_gpu:
+        if own.index is not None:
+            raise ConfigError(f"device is {device!r}; under torchrun give cuda, one GPU a process.")
+        if local_rank >= torch.cuda.device_count():
+            raise ConfigError(
+                f"process {local_rank + 1} of this machine has no GPU: there are "
+                f"{torch.cuda.device_count()}. Lower --nproc-per-node, or give --device cpu."
+            )
+        own = torch.device("cuda", local_rank)
         torch.cuda.set_device(own)
     # Tensors on the CPU use gloo, so that they do not wait for the GPU's queue.
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
@@ -158,17 +166,3 @@ def start(device: str | None = None) -> Iterator[Parallel]:
             # Wrapped models are in reference cycles and keep the group alive. Its threads must end
             # before the interpreter does: torch 2.11 aborted at exit in 8 of 32 runs.
             gc.collect()
-
-
-def _own_device(device: str | None, local_rank: int) -> torch.device:
-    chosen = choose_device(device)
-    if chosen.type != "cuda":
-        return chosen
-    if chosen.index is not None:
-        raise ConfigError(f"device is {device!r}; under torchrun give cuda, one GPU a process.")
-    if local_rank >= torch.cuda.device_count():
-        raise ConfigError(
-            f"process {local_rank + 1} of this machine has no GPU: there are "
-            f"{torch.cuda.device_count()}. Lower --nproc-per-node, or give --device cpu."
-        )
-    return torch.device("cuda", local_rank)

@@ -31,31 +31,17 @@ from filbert.tasks.classification import WithContrast
 from filbert.tasks.doctor import check_rows
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.base_model import (
-    add_low_rank,
-    build,
-    freeze,
-    has_new_head,
-    is_encoder_frozen,
-    load_for_task,
-)
-from filbert.train.defaults import (
-    contrast_weight,
-    default_lines,
-    evaluation_interval,
-    with_defaults,
-)
+from filbert.train import base_model, defaults
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.features import frozen_features
 from filbert.train.linear import start_head
 from filbert.train.log import say
-from filbert.train.loop import Outcome, Training, max_tokens_of
+from filbert.train.loop import Training, max_tokens_of
 from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_adapter, save_model
 from filbert.train.options import FinetuneOptions, chosen_value
-from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Progress, Schedule
 from filbert.train.splits import (
     Division,
     Split,
@@ -66,7 +52,7 @@ from filbert.train.splits import (
     with_columns,
 )
 from filbert.train.state import learned_weights
-from filbert.train.step import Forward
+from filbert.train.step import Forward, frozen_features
 
 if TYPE_CHECKING:
     from filbert.train.distill_options import DistillOptions
@@ -82,19 +68,17 @@ class Prepared:
     """What a run on labelled rows has read and checked before its first step.
 
     Attributes:
-        source: The model to start from, as the user named it.
         task: Decodes outputs and computes metrics; not calibrated.
         splits: train, and optionally dev and test.
         checkpoint: Description and starting weights of the model.
         model: The model that is evaluated and saved, on its device.
         fingerprint: Hash of everything that determines the result.
         division: How one file of rows was split; None for a file per part.
-        took: Seconds outside of the training loop by name, for run.json.
+        took: Seconds by name, for run.json; `learn` adds those of the training.
     """
 
     command: str
     options: FinetuneOptions | DistillOptions
-    source: str
     task: Task
     splits: dict[str, Split]
     checkpoint: Checkpoint
@@ -132,15 +116,16 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         train_options = prepared.options.train
         schedule = Schedule([Phase(loader)], train_options)
         epoch = loader.steps_per_epoch
-        schedule.interval = evaluation_interval(options.train, train_options, epoch)
+        schedule.interval = defaults.evaluation_interval(options.train, train_options, epoch)
         facts = opening(prepared, schedule, parallel, clock=clock, prints_findings=prints_findings)
-        steps = schedule.steps if has_new_head(prepared.checkpoint, prepared.task) else None
-        for line in default_lines(options.train, train_options, steps):
+        is_new = base_model.has_new_head(prepared.checkpoint, prepared.task)
+        steps = schedule.steps if is_new else None
+        for line in defaults.default_lines(options.train, train_options, steps):
             say(line)
         with folder_of_all(options.run, facts, parallel) as folder:
             if prepared.division is not None and parallel.is_first:
                 write_json(folder / "split.json", asdict(prepared.division))
-            outcome = learn(
+            progress = learn(
                 prepared,
                 _objective(prepared),
                 schedule=schedule,
@@ -154,9 +139,9 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
                 # With the adapters, which `merge` replaces.
                 learned = learned_weights(prepared.model)
                 merge(prepared.model)
-                fitted, results = measure(prepared, outcome, folder)
-                facts |= ended(outcome, clock=clock) | results
-                save(prepared, fitted, outcome, facts, folder)
+                fitted, results = measure(prepared, progress, folder)
+                facts |= ended(progress, schedule=schedule, clock=clock) | results
+                save(prepared, fitted, facts, folder)
                 if options.model.lora is not None:
                     save_adapter(folder, learned, prepared.checkpoint, options.model)
     return facts
@@ -169,23 +154,25 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     base = options.model
-    checkpoint, tokenizer, max_length = load_for_task(
+    checkpoint, tokenizer, max_length = base_model.load_for_task(
         base, task, max_length=options.data.max_length, dropout=options.train.dropout
     )
-    model = build(checkpoint, task, base.reinit_layers)
-    freeze(model, options.train.freeze)
+    model = base_model.build(checkpoint, task, base.reinit_layers)
+    base_model.freeze(model, options.train.freeze)
     if base.lora is not None:
-        checkpoint = add_low_rank(model, checkpoint, base.lora)
-    is_new = has_new_head(checkpoint, task)
-    contrast = contrast_weight(options, task.spec, num_rows=len(rows["train"]), has_new_head=is_new)
-    chosen = with_defaults(
+        checkpoint = base_model.add_low_rank(model, checkpoint, base.lora)
+    is_new = base_model.has_new_head(checkpoint, task)
+    contrast = defaults.contrast_weight(
+        options, task.spec, num_rows=len(rows["train"]), has_new_head=is_new
+    )
+    chosen = defaults.with_defaults(
         options.train,
         num_rows=len(rows["train"]),
         width=model.config.hidden_size,
         num_layers=model.config.num_hidden_layers,
         num_labels=task.spec.num_labels or 1,
         has_new_head=is_new,
-        is_frozen=is_encoder_frozen(model),
+        is_frozen=base_model.is_encoder_frozen(model),
         is_lora=base.lora is not None,
         is_started=contrast > 0,
     )
@@ -195,7 +182,6 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     return Prepared(
         command="finetune",
         options=options,
-        source=options.model.name,
         task=task,
         splits=splits,
         checkpoint=checkpoint,
@@ -349,7 +335,7 @@ def learn(
     folder: Path,
     trained: Trainable | None = None,
     forward: Forward | None = None,
-) -> Outcome:
+) -> Progress:
     """Train, and select the best step on dev; on the first rank the model has its weights.
 
     Args:
@@ -364,7 +350,7 @@ def learn(
         outputs = run_model(model, dev.examples, precision=prepared.precision)
         return task.metrics(dev.gold, task.decode(outputs, dev.examples))
 
-    return Training(
+    progress = Training(
         model=model if trained is None else trained,
         task=objective,
         schedule=schedule,
@@ -377,12 +363,14 @@ def learn(
         keep_best=chooses_step(prepared),
         forward=forward,
     ).train()
+    prepared.took["training_cpu_seconds"] += progress.cpu_seconds
+    return progress
 
 
 # After the last step
 
 
-def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, dict[str, Any]]:
+def measure(prepared: Prepared, progress: Progress, folder: Path) -> tuple[Task, dict[str, Any]]:
     """Calibrate on dev, compute the metrics of dev and test, and write their predictions.
 
     Returns:
@@ -407,7 +395,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
         path, split = folder / "predictions" / f"{name}.jsonl", splits[name]
         write_predictions(path, fitted, split.rows, split.gold, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
-    metric = outcome.best["metric"] or task.spec.selection_metric
+    metric = progress.selected["metric"] or task.spec.selection_metric
     baseline, baselines = None, list[dict[str, Any]]()
     if prepared.options.run.baseline:
         baseline, baselines = measure_baselines(
@@ -433,7 +421,7 @@ def measure(prepared: Prepared, outcome: Outcome, folder: Path) -> tuple[Task, d
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
     return fitted, losses | calibrated | {
         "metrics": metrics,
-        "best": outcome.best,
+        "best": progress.selected,
         "baseline": baseline,
         "baselines": baselines,
     }
@@ -456,12 +444,9 @@ def write_predictions(
         write_json(path.with_suffix("") / name, content)
 
 
-def save(
-    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
-) -> None:
+def save(prepared: Prepared, task: Task, run: dict[str, Any], folder: Path) -> None:
     """Add the times of the run to run.json and write the model folder."""
     run |= prepared.took
-    run["training_cpu_seconds"] += outcome.cpu_seconds
     recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     checkpoint = replace(prepared.checkpoint, tensors=prepared.model.state_dict())
     save_model(

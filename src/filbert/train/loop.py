@@ -6,10 +6,13 @@ It uses a task only through the `Objective` protocol, and has no callbacks.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,13 +23,12 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective, gain
+from filbert.tasks.base import Objective
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.progress import Progress, Schedule
-from filbert.train.signals import Stop
+from filbert.train.schedule import Progress, Schedule
 from filbert.train.state import (
     State,
     clean_state,
@@ -45,29 +47,36 @@ if TYPE_CHECKING:
 # token for an encoder of 6 layers and width 384.
 _MAX_TOKENS_CPU = 8_192
 _MAX_TOKENS_CUDA = 65_536
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass
-class Outcome:
-    """The result of a training run, created by `Training`.
+class Stop:
+    """Context manager for Ctrl-C and SIGTERM; the first one ends a run after its step.
+
+    The second one raises KeyboardInterrupt immediately.
 
     Attributes:
-        status: "done", or "stopped early" when the patience was used up.
-        best: The `step` that the weights come from, and the `metric` that chose it with its `value`
-            there; both None without dev rows.
-        num_tokens, seconds, cpu_seconds: As in `Progress`.
-        fill: Tokens as a share of the attention positions, padding included.
-        clock_before: Seconds that earlier, interrupted processes of this run took.
+        name: Name of the signal that arrived, or None.
     """
 
-    status: str
-    steps: int
-    best: dict[str, Any]
-    num_tokens: int
-    fill: float
-    seconds: float
-    cpu_seconds: float
-    clock_before: float
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        # Python delivers signals to the main thread, and only that thread may set handlers.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device, *, is_lora: bool = False) -> int:
@@ -116,7 +125,7 @@ class Training:
         self.saved_step = -1
 
     @all_memory_kept()
-    def train(self) -> Outcome:
+    def train(self) -> Progress:
         """Train the model in place; on the first rank it ends with the best weights.
 
         Raises:
@@ -124,14 +133,17 @@ class Training:
             Interrupted: A signal arrived; the state is saved.
             ConfigError: The state to resume belongs to another run.
         """
-        run = self.run
+        run, progress = self.run, self.progress
         folder = self.folder if self.parallel.is_first else None
         with RunLog(folder, tensorboard=run.tensorboard) as self.log:
             if run.resume:
                 self._resume()
-            clock_before = self.progress.clock
+            progress.clock_before = progress.clock
             self._make_steps()
-        return self._outcome(clock_before)
+        # Only of parameters that learn; none on other ranks.
+        self.model.load_state_dict(progress.best, strict=False)
+        progress.best = {}
+        return progress
 
     def _make_steps(self) -> None:
         """Make optimizer steps until the run is over."""
@@ -141,7 +153,7 @@ class Training:
         done, length = schedule.position(progress)
         log.start(length, done, progress.step, in_seconds=schedule.seconds is not None)
         # Evaluating and saving count for a time budget, so this clock also runs between two steps.
-        clock_before, began = progress.clock, time.perf_counter()
+        began = time.perf_counter()
         with Stop() as stop:
             # A resumed run whose patience was already used up makes no further step.
             while not self._is_over():
@@ -161,7 +173,7 @@ class Training:
                 self.optimizer.zero_grad(set_to_none=True)
 
                 clock_of_last, now = progress.clock, time.perf_counter()
-                progress.clock = clock_before + now - began
+                progress.clock = progress.clock_before + now - began
                 progress.seconds += now - started
                 progress.cpu_seconds += time.process_time() - cpu_started
                 if schedule.seconds is not None:
@@ -242,7 +254,7 @@ class Training:
             grad_norm=norm,
             sequences=gradient.num_sequences,
             tokens_per_second=gradient.num_tokens / seconds,
-            fill=progress.tokens / max(progress.places, 1),
+            fill=progress.fill,
             seconds=progress.seconds,
         )
 
@@ -263,29 +275,6 @@ class Training:
             way = f"is chosen by its {metric}" if is_other else "is the last one so far"
             self.log.say(f"dev has no {progress.metric}, so the best step {way}")
         progress.offer(metrics, learned_weights(self.model) if parallel.is_first else {})
-
-    def _outcome(self, clock_before: float) -> Outcome:
-        """Give the model the best weights, if some were chosen, and return the result."""
-        progress = self.progress
-        # Only of parameters that learn; none on other ranks.
-        self.model.load_state_dict(progress.best, strict=False)
-        is_chosen = progress.best_step > 0
-        is_known = is_chosen and math.isfinite(progress.best_value)
-        return Outcome(
-            status="done" if self.schedule.is_over(progress) else "stopped early",
-            steps=progress.step,
-            best={
-                "step": progress.best_step or progress.step,
-                "metric": progress.metric if is_chosen else None,
-                # The gain of a gain is the value.
-                "value": gain(progress.metric, progress.best_value) if is_known else None,
-            },
-            num_tokens=progress.tokens,
-            fill=progress.tokens / max(progress.places, 1),
-            seconds=progress.seconds,
-            cpu_seconds=progress.cpu_seconds,
-            clock_before=clock_before,
-        )
 
     # Saved states
 

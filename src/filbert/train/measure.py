@@ -327,40 +327,29 @@ def precision_losses(
     """
     wanted = {"bf16": choose_precision("auto", device).name == "bf16"}
     wanted["int8"] = device.type == "cpu" and has_integer_products()
-    return {
-        f"{name}_loss": _loss(trained, name, task, dev, exact, device) if is_fast else None
-        for name, is_fast in wanted.items()
-    }
-
-
-def _loss(
-    trained: Checkpoint,
-    name: str,
-    task: Task,
-    dev: Split,
-    exact: dict[str, Any],
-    device: torch.device,
-) -> dict[str, Any] | None:
-    """Return the differences of one format."""
-    model = built(trained, Precision(name, "compared"), device)
-    set_vector_head(model, task)
-    outputs = run_model(
-        model,
-        dev.examples,
-        max_tokens=default_max_tokens(device, model.config, name),
-        # The model's own layers are in that format, so that nothing has to be cast.
-        precision=Precision("float32", "as it is"),
-    )
-    found = task.metrics(dev.gold, task.decode(outputs, dev.examples))
-    compared = precision_loss(exact, found, task.spec.metric_names, whole=task.spec.metric_scale)
-    worst = compared.worst
-    if worst is None or compared.lost:
-        return None
-    return {
-        "metric": worst.name,
-        "float32": worst.exact,
-        name: worst.other,
-        "loss": worst.share,
-        "change": compared.largest_change,
-        "rows": len(dev.rows),
-    }
+    losses: dict[str, dict[str, Any] | None] = {f"{name}_loss": None for name in wanted}
+    for name in (name for name, is_fast in wanted.items() if is_fast):
+        model = built(trained, Precision(name, "compared"), device)
+        set_vector_head(model, task)
+        outputs = run_model(
+            model,
+            dev.examples,
+            max_tokens=default_max_tokens(device, model.config, name),
+            # The model's own layers are in that format, so that nothing has to be cast.
+            precision=Precision("float32", "as it is"),
+        )
+        del model  # before the next copy is made
+        found = task.metrics(dev.gold, task.decode(outputs, dev.examples))
+        spec = task.spec
+        compared = precision_loss(exact, found, spec.metric_names, whole=spec.metric_scale)
+        worst = compared.worst
+        if worst is not None and not compared.lost:
+            losses[f"{name}_loss"] = {
+                "metric": worst.name,
+                "float32": worst.exact,
+                name: worst.other,
+                "loss": worst.share,
+                "change": compared.largest_change,
+                "rows": len(dev.rows),
+            }
+    return losses

@@ -228,13 +228,8 @@ class Muon(torch.optim.AdamW):
 def orthogonal(matrices: Tensor) -> Tensor:
     """Approximate the nearest orthogonal matrices: all singular values become 0.7 to 1.2.
 
-    Makes five steps of a Newton-Schulz iteration of fifth order, in the dtype of `matrices`.
-
-    Args:
-        matrices: (N, R, C), of any scale; zero matrices stay zero.
-
-    Returns:
-        (N, R, C).
+    Makes five steps of a Newton-Schulz iteration of fifth order, in the dtype of `matrices`,
+    (N, R, C) of any scale. Zero matrices stay zero.
     """
     # Products over the shorter side are smaller.
     is_tall = matrices.shape[1] > matrices.shape[2]

@@ -12,16 +12,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
-from filbert.errors import ConfigError, did_you_mean, install_hint
+from filbert.errors import ConfigError, did_you_mean, install_hint, printable
 from filbert.model.config import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
-from filbert.train.schedule import SCHEDULES, parse_time
 
 # Options that hold several names.
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
@@ -37,12 +37,17 @@ FREE = (
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
+SCHEDULES = ("linear", "bert", "electra", "cosine", "trapezoid", "constant")
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
 # Texts that may also be given as a list. A number alone in keep_layers counts the first layers, so
 # a list becomes spans.
-_JOINED = {"class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}"}
+LISTS_AS_TEXT = {
+    "class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}",
+}  # fmt: skip
 # Texts that may be given as numbers.
 _NUMBERS_AS_TEXT = ("keep_layers", "dev", "test")
+_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_TIME = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS), re.ASCII)
 _LARGEST_SEED = 2**31 - 1
 # Of dev and of test rows in one file with all rows.
 _USUAL_SHARE = 0.1
@@ -90,6 +95,22 @@ def share_in(text: str) -> float | None:
     if not 0 <= share < 1:
         raise ConfigError(f"The share {text} must be in [0, 1), such as 0.1.")
     return share
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of a time such as 90s, 20m, 1h30m or 1d, the larger units first.
+
+    Raises:
+        ConfigError: It is no such time, or zero.
+    """
+    parts = _TIME.fullmatch(text.strip().lower())
+    numbers = [float(part or 0) for part in parts.groups()] if parts else []
+    seconds = sum(n * unit for n, unit in zip(numbers, _SECONDS.values(), strict=False))
+    if not 0 < seconds < math.inf:
+        raise ConfigError(
+            f"time is {printable(text)!r}; give numbers with units, such as 90s, 20m or 1h30m."
+        )
+    return seconds
 
 
 def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
@@ -469,13 +490,8 @@ def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
 
 def flat(options: Any) -> dict[str, Any]:
     """Return the values of all options by flat name."""
-    found = {}
-    for name, option in options_in(type(options)).items():
-        value = options
-        for part in option.path:
-            value = getattr(value, part)
-        found[name] = value
-    return found
+    known = options_in(type(options)).items()
+    return {name: attrgetter(".".join(option.path))(options) for name, option in known}
 
 
 def changed(options: Options, **values: Any) -> Options:
@@ -561,8 +577,8 @@ def _converted(option: Option, value: Any) -> Any:
     if str in types:
         if isinstance(value, Path) or (name in _NUMBERS_AS_TEXT and is_number):
             return str(value)
-        if name in _JOINED and isinstance(value, list | tuple):
-            return ",".join(_JOINED[name].format(item) for item in value)
+        if name in LISTS_AS_TEXT and isinstance(value, list | tuple):
+            return ",".join(LISTS_AS_TEXT[name].format(item) for item in value)
         if not isinstance(value, str):
             raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
     if bool in types and not isinstance(value, bool):

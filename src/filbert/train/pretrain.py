@@ -47,9 +47,9 @@ from filbert.train.loop import Training, max_tokens_of
 from filbert.train.model_folder import save_model
 from filbert.train.options import RunOptions, chosen_value
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.schedule import Phase, Schedule
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
@@ -61,7 +61,6 @@ class TextRun:
     """A run on raw text that is ready to begin.
 
     Attributes:
-        source: The model to start from, as the user named it.
         corpora: "train", and "dev" if there is held-out text.
         fingerprint: Hash of everything that determines the result.
         measure: Computes metrics of held-out text with a precision; None without such text.
@@ -70,7 +69,6 @@ class TextRun:
 
     command: str
     options: PretrainOptions | DistillOptions
-    source: str | None
     checkpoint: Checkpoint
     tokenizer: Tokenizer
     corpora: dict[str, Corpus]
@@ -113,7 +111,7 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             run |= {"fingerprint": job.fingerprint} | job.more
             _announce(job, schedule, run)
         with folder_of_all(options, run, parallel) as folder:
-            outcome = Training(
+            progress = Training(
                 model=job.model,
                 task=job.task,
                 schedule=schedule,
@@ -128,7 +126,8 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
             if parallel.is_first:
                 exact = Precision("float32", "final metrics")
                 run["metrics"] = {"dev": job.measure(exact)} if job.measure else {}
-                run |= ended(outcome, clock=clock) | {"tokens": outcome.num_tokens}
+                run |= ended(progress, schedule=schedule, clock=clock)
+                run["tokens"] = progress.tokens
                 _save(job, model.state_dict(), run, folder / "model")
     return run
 
@@ -209,7 +208,6 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
     return TextRun(
         command="pretrain",
         options=options,
-        source=options.model.name,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         corpora=corpora,
@@ -343,11 +341,7 @@ def open_corpora(
     out: str,
     parallel: Parallel,
 ) -> dict[str, Corpus]:
-    """Open token shards, or create them from text next to the run folder `out`.
-
-    Returns:
-        "train", and "dev" if there is held-out text.
-    """
+    """Open "train", and "dev" if there is held-out text; shards of text are made next to `out`."""
     named = {"train": tuple(train or ()), "dev": tuple(dev or ())}
     return {
         name: _open_corpus(name, paths, tokenizer, out, parallel)

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -29,8 +30,8 @@ from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.loop import Outcome
 from filbert.train.options import DECLARED, FREE, PATHS, flat
+from filbert.train.schedule import Progress, Schedule
 from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -52,11 +53,11 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
     """Return the part of run.json that every run has before its first step.
 
     Args:
-        job: The run, with `command`, `options`, `source`, `checkpoint`, `tokenizer` and
-            `precision`.
+        job: The run, with `command`, `options`, `checkpoint`, `tokenizer` and `precision`.
         clock: `time.perf_counter` when the run started.
     """
     options, checkpoint, tokenizer = job.options, job.checkpoint, job.tokenizer
+    source = options.model.name
     return {
         "filbert": version("filbert"),
         "commit": commit(),
@@ -73,7 +74,7 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
         "precision": job.precision.name,
         "precision_reason": job.precision.reason,
         "model": {
-            "source": job.source,
+            "source": source,
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -85,20 +86,25 @@ def begun(job: Any, model: Trainable, *, clock: float, parallel: Parallel) -> di
             "vocab_size": tokenizer.vocab_size,
             "fingerprint": tokenizer.fingerprint,
         },
-        "base_model": None if job.source is None else base_model(job.source, checkpoint.source),
+        "base_model": None if source is None else base_model(source, checkpoint.source),
     }
 
 
-def ended(outcome: Outcome, *, clock: float) -> dict[str, Any]:
-    """Return what every run.json has after the last step but metrics; `clock` as for `begun`."""
+def ended(*stages: Progress, schedule: Schedule, clock: float) -> dict[str, Any]:
+    """Return what every run.json has after the last step but metrics.
+
+    `schedule` is that of the last stage, and `clock` as for `begun`.
+    """
+    last, seconds = stages[-1], sum(stage.seconds for stage in stages)
+    whole = sum(stage.clock_before for stage in stages) + time.perf_counter() - clock
     return {
         "finished": now(),
-        "seconds": outcome.clock_before + time.perf_counter() - clock,
-        "status": outcome.status,
-        "steps": outcome.steps,
-        "training_seconds": outcome.seconds,
-        "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
-        "fill": outcome.fill,
+        "seconds": whole,
+        "status": "done" if schedule.is_over(last) else "stopped early",
+        "steps": last.step,
+        "training_seconds": seconds,
+        "tokens_per_second": sum(stage.tokens for stage in stages) / max(seconds, 1e-9),
+        "fill": last.fill,
     }
 
 
@@ -112,21 +118,17 @@ def device_name(device: torch.device) -> str:
     """Return the name of the CPU or GPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if name := re.search(r"^model name\s*:(.*)$", text, re.MULTILINE):
+            return name[1].strip()
     return platform.processor() or platform.machine()
 
 
 def copied(run: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a finished run.json that filbert.json has too, without folder names."""
     entries = {key: run[key] for key in _COPIED if key in run}
-    entries["options"] = {
-        name: portable(value) if name in PATHS else value for name, value in run["options"].items()
-    }
+    entries["options"] = _portable(run["options"])
     entries["model"] = {key: run["model"][key] for key in ("family", "parameters", "trained")}
     entries["data"] = {
         split: {name: value for name, value in facts.items() if name != "lengths"}
@@ -137,6 +139,11 @@ def copied(run: dict[str, Any]) -> dict[str, Any]:
         base = run["base_model"]
         entries["base_model"] = base | {"name": portable(base["name"])}
     return entries
+
+
+def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by flat name, with the last part of absolute paths."""
+    return {name: portable(value) if name in PATHS else value for name, value in options.items()}
 
 
 def versions() -> dict[str, str]:
@@ -177,15 +184,12 @@ def commit() -> str | None:
 
 
 def base_model(name: str, folder: Path | None) -> dict[str, Any]:
-    """Describe the model that a run starts from.
-
-    Args:
-        name: As the user gave it.
-        folder: Its local folder; configuration and weight files are hashed.
+    """Describe the model that a run starts from, by the name that the user gave.
 
     Returns:
-        `name`; `hub_id`, None for a local folder; `files`: name -> {"sha256"}; `license` and
-        `language` (a list) of its model card, None if the card declares none.
+        `name`; `hub_id`, None for a local folder; `files`, configuration and weights of `folder`:
+        name -> {"sha256"}; `license` and `language` (a list) of its model card, None if the card
+        declares none.
     """
     paths: list[Path] = []
     if folder is not None:
@@ -231,10 +235,6 @@ def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> s
     Only the last part of an absolute path counts: a run's folder may be moved, and the content is
     in `digests` and in the weights.
     """
-    chosen = {
-        name: portable(value) if name in PATHS else value
-        for name, value in flat(options).items()
-        if name not in FREE
-    }
+    chosen = _portable({name: one for name, one in flat(options).items() if name not in FREE})
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

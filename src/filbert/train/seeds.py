@@ -16,9 +16,9 @@ from typing import Any
 from filbert.errors import ConfigError, RunError
 from filbert.files import read_json, write_atomically, write_json
 from filbert.tasks.base import gain
-from filbert.train.card import card
 from filbert.train.finetune import finetune
 from filbert.train.log import say
+from filbert.train.model_folder import card
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 

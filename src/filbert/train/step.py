@@ -1,26 +1,36 @@
 """The gradient of one optimizer step; it is the same for any split into micro-batches and ranks.
 
-S sequences.
+S sequences, H hidden size.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example, collate
+from filbert.data.loader import Loader
+from filbert.inference.forward import forward as forward_rows
 from filbert.model.attention import group_lengths, max_scores_on
 from filbert.model.cpu import float32_by_onednn, fuses
+from filbert.model.heads import Model
+from filbert.model.pooling import row_read
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
+from filbert.train.base_model import is_encoder_frozen
 from filbert.train.distributed import Parallel
+from filbert.train.log import progress_bar, say
 
 Output = Tensor | tuple[Tensor, ...]
 Forward = Callable[[Sequence[Example], Targets], Output]
+# Features of a frozen encoder above this size are not kept: they could exhaust the memory.
+MOST_BYTES = 8 * 2**30
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,67 @@ def model_forward(wrapped: torch.nn.Module, device: torch.device) -> Forward:
         return wrapped(batch, targets.at)  # type: ignore[no-any-return]
 
     return forward
+
+
+def frozen_features(
+    model: Model, loader: Loader, precision: Precision, took: dict[str, float]
+) -> Forward | None:
+    """Compute the encoder outputs for the training rows, if it is frozen and they fit into memory.
+
+    The forward pass that is returned runs pooler and head over these outputs. It recognises the
+    examples of the loader by their `id`, so the loader must outlive it. The seconds that this takes
+    are added to `took`, by name, for run.json.
+    """
+    if not is_encoder_frozen(model):
+        return None
+    clock, cpu = time.perf_counter(), time.process_time()
+    examples = [example for row in loader.rows for example in row]
+    head, config = model.head, model.config
+    token = config.pooling.token
+    one_only = head is not None and head.reads_pooled and token in ("cls", "last")
+    sizes = [1 if one_only else len(example.input_ids) for example in examples]
+    num_bytes = 4 * sum(sizes) * config.hidden_size
+    if num_bytes > MOST_BYTES:
+        say(
+            f"frozen encoder: its outputs would take {num_bytes / 2**30:.0f} GiB, "
+            f"so it runs in every step"
+        )
+        return None
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        at = row_read(batch, token, causal=config.attention.causal) if one_only else None
+        return (model.encoder(batch, at),)
+
+    # By `id` of the example: float32 (n, H) on the CPU. For heads that read the pooled vector, only
+    # the row of the token that it is computed from.
+    states: dict[int, Tensor] = {}
+    with progress_bar() as bar:
+        shown = bar.add_task("features of the frozen encoder", total=len(examples))
+        outputs = forward_rows(model, examples, read, precision=precision)
+        for indices, (hidden,) in outputs:
+            parts = torch.split(hidden, [sizes[i] for i in indices])
+            for index, rows in zip(indices, parts, strict=True):
+                # A view would keep the memory of the whole batch.
+                states[id(examples[index])] = rows.clone()
+            bar.update(shown, advance=len(indices))
+    took["features_seconds"] = time.perf_counter() - clock
+    took["training_cpu_seconds"] += time.process_time() - cpu
+    say(
+        f"frozen encoder: outputs of {len(examples):,} sequences computed once, "
+        f"{num_bytes / 2**20:.0f} MiB, {took['features_seconds']:.1f} s"
+    )
+
+    def run(examples: Sequence[Example], targets: Targets) -> Output:
+        rows = onto(model.device, torch.cat([states[id(one)] for one in examples]))
+        if one_only:
+            # In a sequence of one token, the first is also the last.
+            examples = [
+                replace(e, input_ids=e.input_ids[:1], token_type_ids=e.token_type_ids[:1])
+                for e in examples
+            ]
+        return model.read(rows, collate(examples).to(model.device), targets.at)
+
+    return run
 
 
 def accumulate(
@@ -164,7 +235,7 @@ def _output_gradients(
         the losses on all ranks.
     """
     with torch.no_grad():
-        outputs = [_rows(output_of(index)[0]).float() for index in range(len(batches))]
+        outputs = [output_of(index)[0].float() for index in range(len(batches))]  # type: ignore[union-attr]
     kept = [output for output, real in zip(outputs, is_real, strict=True) if real]
     mine = torch.cat(kept) if kept else outputs[0][:0]
     rows = [e for examples, real in zip(batches, is_real, strict=True) if real for e in examples]
@@ -185,8 +256,3 @@ def _output_gradients(
         gradients.append(whole[start : start + size] if real else torch.zeros_like(output))
         start += size
     return gradients, loss.detach()
-
-
-def _rows(output: Output) -> Tensor:
-    assert isinstance(output, Tensor)
-    return output
