@@ -207,7 +207,7 @@ def _read_tensors(
         wanted |= {name: tuple(part.shape) for name, part in zip(theirs, parts, strict=True)}
     notes += _left_out(checkpoint, weights, files, wanted)
     for name, shape in wanted.items():
-        if weights.shapes[files[name]] != shape:
+        if weights.tensors[files[name]].shape != shape:
             raise _wrong_shape(checkpoint, weights, files[name], shape)
     tensors = {
         ours: layout.join(ours, [weights.read(files[name]) for name in theirs])
@@ -243,7 +243,7 @@ def _wrong_shape(
     checkpoint: Checkpoint, weights: Weights, name: str, wanted: tuple[int, ...]
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
-    actual = weights.shapes[name]
+    actual = weights.tensors[name].shape
     sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
     if checkpoint.config.feed_forward.gated:
         sizes += [size // 2 for size in sizes]
@@ -323,14 +323,14 @@ def read_weights(
 ) -> Checkpoint:
     """Read the checkpoint that config.json and opened weights describe."""
     path, notes = weights.path, list[str]()
-    family = family_of(raw, weights.shapes, config_path, notes)
+    family = family_of(raw, weights.tensors, config_path, notes)
     labels = label_names(raw, config_path)
-    count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.shapes)
+    count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.tensors)
     if count and weights.adapter is None:
         notes.append(
             f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
         )
-    files = canonical_names(weights.shapes, family, path)
+    files = canonical_names(weights.tensors, family, path)
     kind = kind_of(raw, family, files, config_path, notes)
     repeats = _split_tied(files, family.tied(kind))
     has_pooler = _settle_pooler(raw, family, kind, files, notes)
@@ -363,7 +363,7 @@ def read_weights(
     for repeated, original in repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
-                f"{weights.files[repeated]}: {printable(repeated, 120)} differs from "
+                f"{weights.tensors[repeated].path}: {printable(repeated, 120)} differs from "
                 f"{printable(original, 120)}; filbert shares "
                 "the two, as the families' own checkpoints do."
             )
