@@ -278,8 +278,8 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     for name, key in family.keys.items():
         value, names = settings[name], (key.values or {}).items()
         raw[key.name] = next((theirs for theirs, ours in names if ours == value), value)
-    for repeated, name in family.repeated.items():
-        raw[repeated] = settings[name]
+        if key.repeated is not None:
+            raw[key.repeated] = value
     if by_key:
         raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:

@@ -91,11 +91,13 @@ class Key(NamedTuple):
             whole ones unless the default is a float.
         values: Names of values, theirs to ours, for a setting that is no number. Of several names
             for one value, the first is written.
+        repeated: A further key that holds the value again.
     """
 
     name: str
     default: Any = REQUIRED
     values: Mapping[str, str] | None = None
+    repeated: str | None = None
 
 
 # The dropout of a head without a key of its own: that of the hidden states.
@@ -163,7 +165,6 @@ class Family:
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
         keys: Setting of EncoderConfig to its key.
-        repeated: further keys that hold such a setting's value again.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
             are found, for those that are nested in some versions; None where all are flat.
@@ -188,7 +189,6 @@ class Family:
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
     keys: dict[str, Key]
-    repeated: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
     nested: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -389,7 +389,7 @@ def modernbert() -> Family:
             "max_position_embeddings": Key("max_position_embeddings", 8192),
             "hidden_act": Key("hidden_activation", "gelu", ACTIVATIONS),
             "layer_norm_eps": Key("norm_eps", 1e-5),
-            "hidden_dropout": Key("mlp_dropout", 0.0),
+            "hidden_dropout": Key("mlp_dropout", 0.0, repeated="embedding_dropout"),
             "attention_dropout": Key("attention_dropout", 0.0),
             "rotary_base": Key(_THETAS[_FAR], _FAR_THETA),
             "local_rotary_base": Key(_THETAS[_NEAR], _NEAR_THETA),
@@ -397,7 +397,6 @@ def modernbert() -> Family:
             "global_every": Key("global_attn_every_n_layers", 3),
             "pooled": Key("classifier_pooling", "cls", _POOLED),
         },
-        repeated={"embedding_dropout": "hidden_dropout"},
         flattened=_flattened,
         constants=dict(
             type_vocab_size=0, gated=True, norm_place="before", biases=False, head_transform=True
@@ -1080,11 +1079,10 @@ def _gpt2() -> Family:
             "max_position_embeddings": Key("n_positions", 1024),
             "hidden_act": Key("activation_function", "gelu_new", ACTIVATIONS),
             "layer_norm_eps": Key("layer_norm_epsilon", 1e-5),
-            "hidden_dropout": Key("resid_pdrop", 0.1),
+            "hidden_dropout": Key("resid_pdrop", 0.1, repeated="embd_pdrop"),
             "attention_dropout": Key("attn_pdrop", 0.1),
             "initializer_range": Key("initializer_range", 0.02),
         },
-        repeated={"embd_pdrop": "hidden_dropout"},
         flattened=_gpt2_flattened,
         constants=dict(
             type_vocab_size=0,

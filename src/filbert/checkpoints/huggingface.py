@@ -373,10 +373,10 @@ def read_weights(
 def _on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> Iterator[str]:
     """Yield notes on the keys of config.json whose values differ from those that serve for both."""
     settings = config.settings()
-    for key, setting in family.repeated.items():
-        if raw.get(key, settings[setting]) != settings[setting]:
-            main = f"{family.keys[setting].name} {settings[setting]}"
-            yield f"{key} {short(raw[key])} left out: {main} serves for both."
+    for name, key in family.keys.items():
+        if key.repeated in raw and raw[key.repeated] != settings[name]:
+            main = f"{key.name} {settings[name]}"
+            yield f"{key.repeated} {short(raw[key.repeated])} left out: {main} serves for both."
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:

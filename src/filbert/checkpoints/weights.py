@@ -229,7 +229,7 @@ def _in_pickle(path: Path) -> dict[str, Stored]:
         dtype = names.get(value.dtype, str(value.dtype).removeprefix("torch."))
         if value.layout != torch.strided or value.is_quantized:
             dtype = str(value.layout)
-        tensors[name] = Stored(tuple(value.shape), dtype, path, partial(values.get, name))
+        tensors[name] = Stored(tuple(value.shape), dtype, path, partial(values.__getitem__, name))
     return tensors
 
 
