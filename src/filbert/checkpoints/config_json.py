@@ -217,12 +217,13 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
 def _numbered_labels(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1 ... if config.json gives their number."""
     # transformers sometimes wrote its internal name, the second, until 2020.
-    key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
+    names = ("num_labels", "_num_labels")
+    key = next((Key(name) for name in names if raw.get(name) is not None), None)
     if key is None:
         return None
-    count = _number(raw, Key(key), path, real=False)
+    count = _number(raw, key, path, real=False)
     if not 1 <= count <= 1_000_000:
-        raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
+        raise FormatError(f"{path}: {key.name} is {count}; it must be 1 to 1000000.")
     return tuple(f"LABEL_{i}" for i in range(count))
 
 

@@ -145,15 +145,15 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     must exist.
     """
     header = encode_field(1, 1) + encode_field(3, encode_field(1, _FORMAT_VERSION))
-    entries, offset = [(b"", header)], 0
-    with data_file(prefix).open("wb") as file:
+    entries, offset, path = [(b"", header)], 0, data_file(prefix)
+    with path.open("wb") as file:
         for name in sorted(tensors):
             array = np.asarray(tensors[name], order="C")
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             raw = array.reshape(-1).view(np.uint8)
             file.write(raw.data)
             crc = masked(crc32c(raw))
-            entry = Entry(array.dtype.name, array.shape, prefix, offset, len(raw), crc)
+            entry = Entry(array.dtype.name, array.shape, path, offset, len(raw), crc)
             entries.append((name.encode(), _encode_entry(entry)))
             offset += len(raw)
     Path(f"{prefix}.index").write_bytes(write_table(entries))
