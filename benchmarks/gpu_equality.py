@@ -148,8 +148,8 @@ def families(device: torch.device, toy: bool) -> Iterator[Row]:
 def tiny_checkpoint(name: str, head: str | None = None) -> Checkpoint:
     """A random model of a family with its own defaults, but few and narrow layers."""
     family = FAMILIES[name]
-    settings = {k: v for k, (_, v) in family.keys.items() if v not in (REQUIRED, None)}
-    settings = {k: family.names.get(k, {}).get(v, v) for k, v in settings.items()}
+    keys = {k: key for k, key in family.keys.items() if key.default not in (REQUIRED, None)}
+    settings = {k: (key.values or {}).get(key.default, key.default) for k, key in keys.items()}
     if settings.get("hidden_act") not in (None, "relu", "silu"):
         settings["hidden_act"] = "gelu"
     settings |= {k: v for k, v in SMALLER.items() if settings.get(k)} | family.constants

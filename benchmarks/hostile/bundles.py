@@ -201,7 +201,7 @@ def read_google(folder: Path) -> None:
     """Every tensor by itself, then the model and its tokenizer through the front door."""
     prefix = folder / "bert_model.ckpt"
     bundle = TensorBundle.open(prefix)
-    for name in bundle.shapes:
+    for name in bundle.entries:
         with contextlib.suppress(FormatError):
             bundle.read(name)
     place = find_model(str(folder))

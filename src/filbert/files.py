@@ -108,12 +108,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Path]:
     """Yield a temporary folder that replaces `target` when the block succeeds.
 
-    The old folder is renamed, then deleted; after a failure it is unchanged.
-
-    Args:
-        target: The folder to create or to replace.
-        marker: A non-empty `target` is replaced only if it holds this file, so that a mistyped name
-            cannot delete a home directory.
+    The old folder is renamed, then deleted; after a failure it is unchanged. One that is not empty
+    must hold the file `marker`, so that a mistyped name cannot delete a home directory.
 
     Raises:
         InputError: The disk is full, the folder is not writable, or `target` has no marker.
@@ -196,10 +192,7 @@ def measured_once(
 ) -> tuple[dict[str, dict[str, float]], str]:
     """Return times by two names from the cache folder, and the date; else measure them "now".
 
-    A file that is damaged or cannot be written is no error.
-
-    Args:
-        machine: What the times depend on.
+    They depend on `machine`. A file that is damaged or cannot be written is no error.
     """
     digest = hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:16]
     # Without a home directory: RuntimeError.

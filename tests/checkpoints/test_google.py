@@ -71,7 +71,7 @@ def written(vocab: Path, tmp_path: Path) -> Callable[..., Path]:
         google.write(checkpoint or model(), Tokenizer.load(vocab), tmp_path / folder)
         prefix = tmp_path / folder / google.PREFIX
         bundle = TensorBundle.open(prefix)
-        variables = {name: bundle.read(name).copy() for name in bundle.shapes}
+        variables = {name: bundle.read(name).copy() for name in bundle.entries}
         change(variables)
         write_bundle(prefix, variables)
         (path,) = (tmp_path / folder).glob("*_config.json")
@@ -170,7 +170,7 @@ def test_electra_without_configuration_has_the_sizes_of_its_tensors(written):
 def test_the_report_names_every_tensor_once(written):
     prefix = written(change=with_slots)
     rows = {row["name"]: row for row in google.tensor_report(prefix)}
-    assert rows.keys() == TensorBundle.open(prefix).shapes.keys()
+    assert rows.keys() == TensorBundle.open(prefix).entries.keys()
     row = rows["bert/encoder/layer_0/attention/self/key/kernel"]
     assert row["becomes"] == "encoder.layers.0.qkv.weight, part 2 of 3"
     assert (row["shape"], row["dtype"]) == ([WIDTH, WIDTH], "float32")

@@ -43,8 +43,8 @@ def sha256(data: bytes) -> str:
 def test_what_tensorflow_wrote_is_read_as_tensorflow_reads_it(checkpoint):
     bundle = TensorBundle.open(GOLDEN / f"{checkpoint}.ckpt")
     found = {
-        name: [list(shape), str(bundle.dtypes[name]), sha256(bundle.read(name).tobytes())]
-        for name, shape in bundle.shapes.items()
+        name: [list(entry.shape), entry.dtype, sha256(bundle.read(name).tobytes())]
+        for name, entry in bundle.entries.items()
     }
     assert found == EXPECTED[checkpoint]
     assert list(found) == sorted(found)
@@ -53,7 +53,7 @@ def test_what_tensorflow_wrote_is_read_as_tensorflow_reads_it(checkpoint):
 def test_the_same_tensors_give_the_files_that_tensorflow_wrote_byte_for_byte(tmp_path):
     golden = GOLDEN / "small.ckpt"
     bundle = TensorBundle.open(golden)
-    write_bundle(tmp_path / "x", {name: bundle.read(name) for name in reversed(bundle.shapes)})
+    write_bundle(tmp_path / "x", {name: bundle.read(name) for name in reversed(bundle.entries)})
     assert (tmp_path / "x.index").read_bytes() == Path(f"{golden}.index").read_bytes()
     assert data_file(tmp_path / "x").read_bytes() == data_file(golden).read_bytes()
 
@@ -72,10 +72,10 @@ def test_what_was_written_is_read_again(tmp_path_factory, tensors):
     prefix = tmp_path_factory.mktemp("bundle") / "x.ckpt"
     write_bundle(prefix, tensors)
     bundle = TensorBundle.open(prefix)
-    assert bundle.shapes == {name: array.shape for name, array in tensors.items()}
+    assert bundle.entries.keys() == tensors.keys()
     for name, array in tensors.items():
         assert bundle.read(name).tobytes() == array.tobytes()
-        assert bundle.read(name).dtype == array.dtype
+        assert (bundle.read(name).dtype, bundle.entries[name].shape) == (array.dtype, array.shape)
 
 
 # Damaged files.
@@ -96,12 +96,12 @@ def flip(path: Path, at: int) -> None:
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_a_flipped_bit_in_any_tensor_is_found_by_its_crc(golden, checkpoint):
     bundle = TensorBundle.open(golden / f"{checkpoint}.ckpt")
-    for path in sorted(set(bundle.files.values())):
+    for path in sorted({entry.path for entry in bundle.entries.values()}):
         for at in range(0, path.stat().st_size, 1 + path.stat().st_size // 20):
             flip(path, at)
             damaged = TensorBundle.open(golden / f"{checkpoint}.ckpt")
             refused = []
-            for name in damaged.shapes:
+            for name in damaged.entries:
                 try:
                     damaged.read(name)
                 except FormatError as error:
@@ -162,7 +162,7 @@ def write(folder: Path, *entries: tuple[bytes, bytes], header: bytes = HEADER) -
 def refusal(prefix: Path) -> str:
     with pytest.raises(FormatError) as caught:
         bundle = TensorBundle.open(prefix)
-        for name in bundle.shapes:
+        for name in bundle.entries:
             bundle.read(name)
     assert str(prefix) in str(caught.value)
     assert len(str(caught.value)) < 500 + 2 * len(str(prefix))

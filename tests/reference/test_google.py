@@ -176,7 +176,7 @@ def test_what_filbert_writes_are_googles_variables_bit_for_bit(family, kind, voc
     google.write(checkpoint, Tokenizer.load(vocab), tmp_path / "google")
     bundle = TensorBundle.open(tmp_path / "google" / google.PREFIX)
     wanted = variables(model, family, kind)
-    assert bundle.shapes == {name: value.shape for name, value in wanted.items()}
+    assert bundle.entries.keys() == wanted.keys()
     assert all(np.array_equal(bundle.read(name), value) for name, value in wanted.items())
     back = google.read(tmp_path / "google" / google.PREFIX)
     assert back.config.changed(head_dropout=0) == checkpoint.config.changed(head_dropout=0)

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -30,7 +31,7 @@ from filbert.checkpoints.huggingface import (
     stored_record,
 )
 from filbert.checkpoints.sentence_transformers import ModelFolder
-from filbert.checkpoints.weights import Weights, open_weights, save_tensors, weight_files
+from filbert.checkpoints.weights import Stored, Weights, open_weights, save_tensors, weight_files
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, write_json
 from filbert.model.encoder import DENSE
@@ -83,7 +84,7 @@ def read(place: ModelFolder) -> Checkpoint:
     if raw is None:
         raise FormatError(f"{base.encoder} is no model: no config.json.")
     weights = open_weights(base.encoder)
-    family = family_of(raw, weights.shapes, config_path, [])
+    family = family_of(raw, weights.tensors, config_path, [])
     is_turned = settings.get("fan_in_fan_out") is True
     weights, own = _merged(weights, open_weights(folder), family, scale, is_turned=is_turned)
     if place.config is None:
@@ -117,10 +118,10 @@ def _merged(
     If `is_turned`, the base's matrices are stored as (inputs, outputs).
     """
     path = adapter.path
-    files = canonical_names(base.shapes, family, path)
+    shapes, files = base.shapes, canonical_names(base.tensors, family, path)
     narrow: dict[str, dict[str, str]] = {}
     own: dict[str, str] = {}
-    for name in adapter.shapes:
+    for name in adapter.tensors:
         theirs = name.removeprefix(_PREFIX)
         match = _NARROW.fullmatch(theirs)
         if theirs == name or (match is None and "lora_" in name):
@@ -133,33 +134,26 @@ def _merged(
             own[ours] = name
     replaced = {files.get(ours, ours): name for ours, name in own.items()}
     for name, pair in narrow.items():
-        shapes = [adapter.shapes.get(pair.get(part, ""), ()) for part in "BA"]
-        wanted = base.shapes.get(name, ())
-        product = (*shapes[0][:1], *shapes[1][1:])
+        factors = [adapter.tensors[pair[part]].shape if part in pair else () for part in "BA"]
+        wanted = shapes.get(name, ())
+        product = (*factors[0][:1], *factors[1][1:])
         fits = len(wanted) == 2 and product == (wanted[::-1] if is_turned else wanted)
-        if not fits or shapes[0][1:] != shapes[1][:1]:
+        if not fits or factors[0][1:] != factors[1][:1]:
             raise FormatError(
-                f"{path}: its matrices for {printable(name)} have shapes {short(shapes)}, which do "
-                f"not fit that of the base, {short(wanted)}. Is it the adapter of another model?"
+                f"{path}: its matrices for {printable(name)} have shapes {short(factors)}, which "
+                f"do not fit that of the base, {short(wanted)}. Is it the adapter of another model?"
             )
 
-    def read(name: str) -> Tensor:
-        if name in replaced:
-            return adapter.read(replaced[name])
-        if name not in narrow:
-            return base.read(name)
+    def added(name: str) -> Tensor:
         b_NR, a_RK = (adapter.read(narrow[name][part]).float() for part in "BA")
         product = scale * (b_NR @ a_RK)
         return base.read(name).float() + (product.T if is_turned else product)
 
-    described = {name: (shape, base.dtypes[name]) for name, shape in base.shapes.items()}
-    described |= {name: (described[name][0], "F32") for name in narrow}
-    described |= {
-        name: (adapter.shapes[theirs], adapter.dtypes[theirs]) for name, theirs in replaced.items()
-    }
-    merged = Weights(path)
-    merged.add(path, described, read)
-    return merged, set(own)
+    tensors = dict(base.tensors)
+    for name in narrow:
+        tensors[name] = Stored(tensors[name].shape, "F32", path, partial(added, name))
+    tensors |= {name: adapter.tensors[theirs] for name, theirs in replaced.items()}
+    return Weights(path, tensors), set(own)
 
 
 def _with_head(

@@ -166,7 +166,7 @@ def _with_pooler_for(
     config = old.changed(
         pooler=slot.activation if slot else None,
         pooler_dropout=slot is not None and slot.dropout_before,
-        head_dropout=old.dropout.head if layout.dropout[0] else old.dropout.hidden,
+        head_dropout=old.dropout.head if layout.dropout.name else old.dropout.hidden,
     )
     tensors = {n: tensor for n, tensor in checkpoint.tensors.items() if n.startswith("encoder.")}
     if slot is not None and slot.name == old_name:
@@ -195,11 +195,7 @@ def as_causal(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """Return a model with some of the layers only.
-
-    Args:
-        checkpoint: Not changed; the result shares its tensors.
-        layers: Indices from 0, ascending.
+    """Return a model with some of the layers only, by ascending indices; it shares the tensors.
 
     Raises:
         ConfigError: There is no such layer, the layers share their weights, or a layer's attention

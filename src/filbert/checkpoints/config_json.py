@@ -19,26 +19,11 @@ from filbert.checkpoints.families import (
     WHY_ONLY,
     Family,
     HeadLayout,
-    PoolerSlot,
+    Key,
 )
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.model.config import EncoderConfig
 
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-# Settings whose values are names: theirs to ours. Of several names for one value, the first is
-# written.
-_CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in ("cls", "mean")}}
 _NONE_ALLOWED = ("num_key_value_heads", "head_size")
 # (model_type, key, value) of config.json files that are of another family than their model_type.
 _ALIASES = {
@@ -68,14 +53,14 @@ def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], 
             raise FormatError(f"{path}: {key} is {short(raw[key])}; {only}{why}")
 
 
-def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bool) -> Any:
-    value = raw.get(key, default)
+def _number(raw: dict[str, Any], key: Key, path: Path, *, real: bool) -> Any:
+    value = raw.get(key.name, key.default)
     if value is REQUIRED:
-        raise FormatError(f"{path} has no {key}.")
+        raise FormatError(f"{path} has no {key.name}.")
     is_number = isinstance(value, (int, float) if real else int) and not isinstance(value, bool)
     if not is_number or not abs(value) <= 2**31:  # so also NaN
         kind = "number" if real else "whole number"
-        raise FormatError(f"{path}: {key} is {short(value)}; it must be a {kind} up to 2**31.")
+        raise FormatError(f"{path}: {key.name} is {short(value)}; it must be a {kind} up to 2**31.")
     return float(value) if real else value
 
 
@@ -114,39 +99,38 @@ def stated_causal(raw: dict[str, Any], family: Family) -> bool:
 
 
 def encoder_config(
-    raw: dict[str, Any], family: Family, kind: str | None, *, pooler: PoolerSlot | None, path: Path
+    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
 ) -> EncoderConfig:
-    """Return the EncoderConfig that config.json describes, for a model with that pooler.
+    """Return the EncoderConfig that config.json describes, for a model with or without a pooler.
 
     Raises:
         FormatError: A value that is missing, of the wrong type, out of range or contradictory, or
             that the encoder cannot express.
     """
     head = family.heads[kind]
+    pooler = head.pooler if has_pooler else None
     check_expressible(raw, head.must, path)
     if family.has_causal_key and raw.get(CAUSAL_KEY):
-        _check_causal(raw, family, kind, pooler=pooler, path=path)
-    causal = stated_causal(raw, family)
+        _check_causal(raw, family, kind, has_pooler=pooler is not None, path=path)
+    values = {"causal": stated_causal(raw, family), **family.constants}
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
-    values = {"causal": causal, **family.constants}
-    for name, (key, default) in family.keys.items():
-        values[name] = _setting(raw, name, key, default, family=family, path=path)
+    for name, key in family.keys.items():
+        values[name] = _setting(raw, name, key, path)
     if head.activation not in (None, values["hidden_act"]):
         raise FormatError(
-            f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
+            f"{path}: {family.keys['hidden_act'].name} is {values['hidden_act']}; a "
             f"{family.class_name(kind)} has {head.activation} in its head, and filbert requires "
             "the same in both."
         )
     if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
         values["embedding_size"] = None
     if family.offset_by_pad:
-        values["position_offset"] = _number(raw, "pad_token_id", 1, path, real=False) + 1
+        values["position_offset"] = _number(raw, Key("pad_token_id", 1), path, real=False) + 1
     values["head_dropout"] = values["hidden_dropout"]
-    key_of_dropout, default = head.dropout
-    if key_of_dropout is not None and raw.get(key_of_dropout, default) is not None:
-        values["head_dropout"] = _number(raw, key_of_dropout, default, path, real=True)
+    if raw.get(head.dropout.name, head.dropout.default) is not None:
+        values["head_dropout"] = _number(raw, head.dropout, path, real=True)
     values["heads_per_layer"] = _heads_per_layer(raw, values, path)
     values["pooler"] = pooler.activation if pooler else None
     values["pooler_dropout"] = pooler is not None and pooler.dropout_before
@@ -154,42 +138,36 @@ def encoder_config(
         return EncoderConfig.of(**values)
     except ConfigError as error:
         text = str(error)
-        for name, (key, _) in family.keys.items():
-            text = text.replace(name, key)
+        for name, key in family.keys.items():
+            text = text.replace(name, key.name)
         raise FormatError(f"{path}: {text}") from error
 
 
-def _choices(name: str, family: Family) -> dict[str, str]:
-    """Return the names of a setting's values in config.json, theirs to ours."""
-    return family.names.get(name, _CHOICES[name])
-
-
-def _setting(
-    raw: dict[str, Any], name: str, key: str, default: Any, *, family: Family, path: Path
-) -> Any:
+def _setting(raw: dict[str, Any], name: str, key: Key, path: Path) -> Any:
     """Return the value of one setting of EncoderConfig."""
-    given = raw.get(key, default)
+    given = raw.get(key.name, key.default)
     if given is None and name in _NONE_ALLOWED:
         return None
-    if name not in _CHOICES:
-        return _number(raw, key, default, path, real=isinstance(default, float))
-    choices = _choices(name, family)
-    if not isinstance(given, str) or given not in choices:
-        raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
-    return choices[given]
+    if key.values is None:
+        return _number(raw, key, path, real=isinstance(key.default, float))
+    if not isinstance(given, str) or given not in key.values:
+        names = ", ".join(key.values)
+        raise FormatError(f"{path}: {key.name} is {short(given)}, not one of {names}.")
+    return key.values[given]
 
 
 def default_settings(family: Family) -> dict[str, Any]:
     """Return the settings of a family that config.json need not name."""
-    defaults = {name: default for name, (_, default) in family.keys.items()}
-    for name in _CHOICES.keys() & defaults.keys():
-        defaults[name] = _choices(name, family)[defaults[name]]
-    given = {name: value for name, value in defaults.items() if value not in (None, REQUIRED)}
+    given = {
+        name: key.default if key.values is None else key.values[key.default]
+        for name, key in family.keys.items()
+        if key.default not in (None, REQUIRED)
+    }
     return {**family.constants, **given}
 
 
 def _check_causal(
-    raw: dict[str, Any], family: Family, kind: str | None, *, pooler: PoolerSlot | None, path: Path
+    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
 ) -> None:
     """Refuse transformers' causal models that read the first token or predict the next."""
     name = stated_class(raw, path)
@@ -198,7 +176,7 @@ def _check_causal(
             f"{path} describes a {short(name)}, which predicts the next token; "
             "filbert has no such head."
         )
-    if not family.says_causal(kind, pooler):
+    if not family.says_causal(kind, has_pooler=has_pooler):
         raise FormatError(
             f"{path}: {CAUSAL_KEY} is True, and a {family.class_name(kind)} reads the first "
             "token, which attends to no other token; filbert's causal encoders read the last."
@@ -239,12 +217,13 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
 def _numbered_labels(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1 ... if config.json gives their number."""
     # transformers sometimes wrote its internal name, the second, until 2020.
-    key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
+    names = ("num_labels", "_num_labels")
+    key = next((Key(name) for name in names if raw.get(name) is not None), None)
     if key is None:
         return None
-    count = _number(raw, key, 2, path, real=False)
+    count = _number(raw, key, path, real=False)
     if not 1 <= count <= 1_000_000:
-        raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
+        raise FormatError(f"{path}: {key.name} is {count}; it must be 1 to 1000000.")
     return tuple(f"LABEL_{i}" for i in range(count))
 
 
@@ -286,9 +265,9 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     Raises:
         ConfigError: The family's config.json cannot express one of the fields.
     """
-    head, pooler = family.heads[kind], _pooler_of(config, family, kind)
+    head, has_pooler = family.heads[kind], config.pooling.activation is not None
     made_causal = config.attention.causal and not family.always_causal
-    by_key = made_causal and family.says_causal(kind, pooler)
+    by_key = made_causal and family.says_causal(kind, has_pooler=has_pooler)
     ours = (CAUSAL_CLASS, CAUSAL_TYPE) if made_causal and not by_key else ("", "")
     raw: dict[str, Any] = {
         "architectures": [ours[0] + family.class_name(kind)],
@@ -297,21 +276,19 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         **{key: allowed[0] for key, allowed in head.must.items()},
     }
     settings = config.settings()
-    for name, (key, _) in family.keys.items():
-        raw[key] = settings[name]
-        if name in _CHOICES:
-            choices = _choices(name, family).items()
-            raw[key] = next((theirs for theirs, ours in choices if ours == raw[key]), raw[key])
-    for key, name in family.repeated.items():
-        raw[key] = settings[name]
+    for name, key in family.keys.items():
+        value, names = settings[name], (key.values or {}).items()
+        raw[key.name] = next((theirs for theirs, ours in names if ours == value), value)
+        if key.repeated is not None:
+            raw[key.repeated] = value
     if by_key:
         raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
         raw["pad_token_id"] = config.positions.offset - 1
-    if head.dropout[0] is not None:
-        raw[head.dropout[0]] = config.dropout.head
+    if head.dropout.name:
+        raw[head.dropout.name] = config.dropout.head
     if config.attention.heads_per_layer is not None:
         # The remaining heads are numbered from 0, so the last ones count as removed.
         raw[_PRUNED_HEADS] = {
@@ -325,10 +302,6 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     return raw
 
 
-def _pooler_of(config: EncoderConfig, family: Family, kind: str | None) -> PoolerSlot | None:
-    return family.heads[kind].pooler if config.pooling.activation is not None else None
-
-
 def check_written(
     raw: dict[str, Any], config: EncoderConfig, family: Family, kind: str | None, *, what: str
 ) -> None:
@@ -336,9 +309,9 @@ def check_written(
 
     A head's dropout may differ: some classes and all of Google's scripts have no key for it.
     """
-    pooler = _pooler_of(config, family, kind)
+    has_pooler, path = config.pooling.activation is not None, Path("config.json")
     try:
-        back = encoder_config(raw, family, kind, pooler=pooler, path=Path("config.json"))
+        back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
     except FormatError as error:
         raise ConfigError(f"{what} cannot be written: {error}") from error
     settings, others = config.settings(), back.settings()
@@ -379,10 +352,7 @@ def named_family(raw: dict[str, Any], path: Path) -> Family | None:
 
 
 def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: list[str]) -> Family:
-    """Return the family of `model_type`, or of the tensors if config.json names none.
-
-    Args:
-        notes: Receives a sentence if the tensors decided.
+    """Return the family of `model_type`, or that of the tensors, with a note, if there is none.
 
     Raises:
         FormatError: As `named_family`, or tensors of another family or of none.
@@ -504,9 +474,8 @@ def kind_of(
 ) -> str | None:
     """Return the kind of head that `architectures` names, or else the one that the tensors fit.
 
-    Args:
-        found: Names of the file's tensors in the family's table.
-        notes: Receives a sentence if the kind is not the one in config.json.
+    `found` are the file's tensors by the family's names. A kind that is not the one in config.json
+    is noted.
 
     Raises:
         FormatError: The tensors fit several kinds.

@@ -26,10 +26,7 @@ _OMITTED = ("files", "name", "started", "finished", "seconds", "tokenizer", "met
 
 
 def differences(names: tuple[str, str], places: tuple[Path, Path]) -> dict[str, Any]:
-    """Read two models, both into memory, and compare them.
-
-    Args:
-        places: As `find_model` returns them.
+    """Read two models, both into memory, and compare them; `find_model` returns their places.
 
     Returns:
         `same_weights`, `same_answers` (weights and everything else that predictions depend on),

@@ -8,11 +8,11 @@ Sources: transformers 5, models/*/configuration_*.py and modeling_*.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import Any, NamedTuple
 
 from filbert.errors import FormatError
 
@@ -46,7 +46,7 @@ CAUSAL_KEY = "is_decoder"
 
 # Modules of a layer, in the order of the tables below; only a few families have the last four.
 LAYER_MODULES = (
-    *("attention_out", "attention_norm", "up", "down", "norm"),
+    *("qkv", "attention_out", "attention_norm", "up", "down", "norm"),
     *("heads.query_norm", "heads.key_norm", "attention_norm_after", "norm_after"),
 )
 
@@ -59,8 +59,8 @@ TABLES = {
     "embeddings.token_type": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
-QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
 LAYER = (
+    ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output.dense",
     "attention.output.LayerNorm",
     "intermediate.dense",
@@ -68,8 +68,40 @@ LAYER = (
     "output.LayerNorm",
 )
 
+# Names of the values of two settings in config.json: theirs to ours.
+ACTIVATIONS = {
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
+    **dict.fromkeys(("gelu_python_tanh", "gelu_accurate"), "gelu_tanh"),
+    "relu": "relu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
+}
+_POOLED = {"cls": "cls", "mean": "mean"}
+
 # Kinds of heads that read a pooled vector. The others can do without a pooler.
 POOLED_KINDS = ("pair", "pretraining", "sequence", "choices")
+
+
+class Key(NamedTuple):
+    """The key of config.json that holds one setting of EncoderConfig.
+
+    Attributes:
+        name: The key.
+        default: Its value if config.json does not have it; REQUIRED for no default. Numbers are
+            whole ones unless the default is a float.
+        values: Names of values, theirs to ours, for a setting that is no number. Of several names
+            for one value, the first is written.
+        repeated: A further key that holds the value again.
+    """
+
+    name: str
+    default: Any = REQUIRED
+    values: Mapping[str, str] | None = None
+    repeated: str | None = None
+
+
+# The dropout of a head without a key of its own: that of the hidden states.
+HIDDEN = Key("", None)
 
 
 @dataclass(frozen=True)
@@ -96,8 +128,7 @@ class HeadLayout:
         modules: our module ("head.out") to theirs ("classifier").
         pooler: the pooler that goes with this head, None for none.
         decoder: their module that repeats the word table, and the bias of the scores.
-        dropout: (config key, default) of the setting `head_dropout`; a key of None, or a value of
-            None, means the hidden dropout.
+        dropout: Of the setting `head_dropout`, whose value of None means the hidden dropout.
         activation: the only `hidden_act` with which this head is what transformers runs, None for
             any.
         must: config keys and the values this head can express; an absent key is fine.
@@ -108,7 +139,7 @@ class HeadLayout:
     _: KW_ONLY
     pooler: PoolerSlot | None = None
     decoder: str | None = None
-    dropout: tuple[str | None, float | None] = ("classifier_dropout", None)
+    dropout: Key = Key("classifier_dropout", None)
     activation: str | None = None
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
@@ -123,8 +154,7 @@ class Family:
         prefix: of the encoder's tensors in a model with a head; a bare encoder may go without.
         modules: Those outside the layers, ours under "encoder." to theirs without the prefix.
         layer: their name of layer i (of parameter group i), with {} for i, without the prefix.
-        qkv: their three modules of our fused one, or theirs where it is fused too.
-        layer_modules: theirs, in the order of LAYER_MODULES; two where only ours is fused.
+        layer_modules: theirs, in the order of LAYER_MODULES; several where only ours is fused.
         whole_names: Our tensor ("encoder.embeddings.unseen") or tensor of a layer ("qkv.weight") to
             theirs, where it belongs to no module of theirs.
         forms: Our module of a layer to the form of its weight in files, where it is not ours:
@@ -134,14 +164,11 @@ class Family:
             turns head by head, and the two elements of each rotated pair are neighbours).
         renamed: Patterns of names in older files, and their replacements, applied in order.
         zeros: Biases that older files lack; they are zeros then.
-        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default. Numbers
-            are whole ones unless the default is a float.
-        repeated: further keys that hold such a setting's value again.
+        keys: Setting of EncoderConfig to its key.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
             are found, for those that are nested in some versions; None where all are flat.
         nested: The inverse, applied to what is written.
-        names: Setting to the family's own names of its values, theirs to ours.
         constants: Settings for which there is no key; `keys` take precedence.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
@@ -156,18 +183,15 @@ class Family:
     prefix: str
     modules: dict[str, str]
     layer: str = "encoder.layer.{}"
-    qkv: tuple[str, ...] = QKV
     layer_modules: tuple[str | tuple[str, ...], ...] = LAYER
     whole_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     forms: dict[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
     zeros: tuple[str, ...] = ()
-    keys: dict[str, tuple[str, Any]]
-    repeated: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Key]
     aliases: dict[str, str] = field(default_factory=dict)
     flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
     nested: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    names: dict[str, dict[str, str]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     heads: dict[str | None, HeadLayout]
     written: dict[str, Any] = field(default_factory=dict)
@@ -209,7 +233,7 @@ class Family:
         layer, part = self.prefix + self.layer.format(match[1]), match[2]
         if names := self.whole_names.get(f"{part}.{leaf}"):
             return tuple(f"{layer}.{name}" for name in names)
-        own = {"qkv": self.qkv, **dict(zip(LAYER_MODULES, self.layer_modules, strict=False))}[part]
+        own = dict(zip(LAYER_MODULES, self.layer_modules, strict=False))[part]
         names = (own,) if isinstance(own, str) else own
         return tuple(f"{layer}.{name}.{leaf}" for name in names)
 
@@ -236,9 +260,9 @@ class Family:
         """Return the pooler without which a kind of head cannot run; None for none."""
         return self.heads[kind].pooler if kind in POOLED_KINDS else None
 
-    def says_causal(self, kind: str | None, pooler: PoolerSlot | None) -> bool:
+    def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
         """Return whether CAUSAL_KEY describes a causal model: nothing reads the first token."""
-        return self.has_causal_key and (pooler or self.required_pooler(kind)) is None
+        return self.has_causal_key and not has_pooler and self.required_pooler(kind) is None
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
@@ -251,21 +275,26 @@ class Family:
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
 )  # fmt: skip
-KEYS: dict[str, tuple[str, Any]] = {
-    **{name: (name, REQUIRED) for name in _SIZES},
-    "max_position_embeddings": ("max_position_embeddings", 512),
-    "type_vocab_size": ("type_vocab_size", 2),
-    "hidden_act": ("hidden_act", "gelu"),
-    "layer_norm_eps": ("layer_norm_eps", 1e-12),
-    "hidden_dropout": ("hidden_dropout_prob", 0.1),
-    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
-    "initializer_range": ("initializer_range", 0.02),
+KEYS = {
+    **{name: Key(name) for name in _SIZES},
+    "max_position_embeddings": Key("max_position_embeddings", 512),
+    "type_vocab_size": Key("type_vocab_size", 2),
+    "hidden_act": Key("hidden_act", "gelu", ACTIVATIONS),
+    "layer_norm_eps": Key("layer_norm_eps", 1e-12),
+    "hidden_dropout": Key("hidden_dropout_prob", 0.1),
+    "attention_dropout": Key("attention_probs_dropout_prob", 0.1),
+    "initializer_range": Key("initializer_range", 0.02),
 }
 
 
-def with_defaults(keys: dict[str, tuple[str, Any]], **values: Any) -> dict[str, tuple[str, Any]]:
-    """Return keys of config.json with other defaults, by setting."""
-    return keys | {name: (keys[name][0], value) for name, value in values.items()}
+def without(table: dict[Any, Any], *names: str) -> dict[Any, Any]:
+    """Return a table without some of its entries."""
+    return {name: value for name, value in table.items() if name not in names}
+
+
+def with_defaults(keys: dict[str, Key], **values: Any) -> dict[str, Key]:
+    """Return keys with other defaults, by setting."""
+    return keys | {name: keys[name]._replace(default=value) for name, value in values.items()}
 
 
 MUST: dict[str, tuple[Any, ...]] = {
@@ -278,22 +307,16 @@ MUST: dict[str, tuple[Any, ...]] = {
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 # Of the families whose encoders become causal by CAUSAL_KEY.
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
-# The dropout of a head without a key of its own: that of the hidden states.
-HIDDEN = (None, None)
-_LAST_DROPOUT = ("summary_last_dropout", 0.1)
+_LAST_DROPOUT = Key("summary_last_dropout", 0.1)
 _SUMMARY: dict[str, tuple[Any, ...]] = {"summary_use_proj": (True,)}
 OUT = {"head.out": "classifier"}
 SPANS = {"head.out": "qa_outputs"}
 
 
 def masked_lm(scores: str, transform: str, norm: str, **rest: Any) -> HeadLayout:
-    """Return the class of a masked-LM head.
+    """Return the class of a masked-LM head, with further fields of its HeadLayout.
 
-    Args:
-        scores: Their module of the scores' bias.
-        transform: Of the dense layer before.
-        norm: Of the norm after that layer.
-        rest: Further fields of the HeadLayout.
+    The names are those of the scores' bias, and of the dense layer and the norm before the scores.
     """
     modules = {"head": scores, "head.transform": transform, "head.norm": norm}
     return HeadLayout("ForMaskedLM", modules, **rest)
@@ -308,26 +331,25 @@ def pretraining(words: HeadLayout, pair: str) -> HeadLayout:
 
 
 def task_heads(
-    pooler: PoolerSlot | None = None, classifier: str | None = None, **common: Any
+    *kinds: str, pooler: PoolerSlot | None = None, classifier: str | None = None, **common: Any
 ) -> dict[str | None, HeadLayout]:
-    """Return the classes that every family has for the tasks.
+    """Return the classes for some kinds of tasks, by default all, with `common` fields.
 
-    Args:
-        pooler: Of the classes for sequences and for multiple choice.
-        classifier: Activation of the dense layer that sequences have instead, in the classifier.
-        common: Further fields of each HeadLayout.
+    Sequences and multiple choice read the pooler. With `classifier`, an activation, sequences have
+    a dense layer of their own instead.
     """
     sequence = HeadLayout("ForSequenceClassification", OUT, pooler=pooler, **common)
     if classifier is not None:
         first_token = PoolerSlot("classifier.dense", classifier, dropout_before=True)
         out = {"head.out": "classifier.out_proj"}
         sequence = replace(sequence, modules=out, pooler=first_token)
-    return {
+    heads = {
         "sequence": sequence,
         "choices": HeadLayout("ForMultipleChoice", OUT, pooler=pooler, **common),
         "tokens": HeadLayout("ForTokenClassification", OUT, **common),
         "spans": HeadLayout("ForQuestionAnswering", SPANS, **common),
     }
+    return {kind: heads[kind] for kind in kinds or heads}
 
 
 # ModernBERT.
@@ -337,25 +359,8 @@ _THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
 _FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
 # No release has other values.
 _MODERNBERT_FLAGS = {
-    "attention_bias": False,
-    "mlp_bias": False,
-    "norm_bias": False,
-    "classifier_bias": False,
-    "decoder_bias": True,
-    "tie_word_embeddings": True,
-}
-_MODERNBERT_KEYS = {
-    **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
-    "max_position_embeddings": ("max_position_embeddings", 8192),
-    "hidden_act": ("hidden_activation", "gelu"),
-    "layer_norm_eps": ("norm_eps", 1e-5),
-    "hidden_dropout": ("mlp_dropout", 0.0),
-    "attention_dropout": ("attention_dropout", 0.0),
-    "rotary_base": (_THETAS[_FAR], _FAR_THETA),
-    "local_rotary_base": (_THETAS[_NEAR], _NEAR_THETA),
-    "local_window": ("local_attention", 128),
-    "global_every": ("global_attn_every_n_layers", 3),
-    "pooled": ("classifier_pooling", "cls"),
+    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
 }
 
 
@@ -364,12 +369,10 @@ def modernbert() -> Family:
     transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
     # Ours has one activation for layers and heads.
     common: dict[str, Any] = {
-        "dropout": ("classifier_dropout", 0.0),
+        "dropout": Key("classifier_dropout", 0.0),
         "activation": "gelu",
         "must": {"classifier_activation": ("gelu",)},
     }
-    # Many releases have a `position_embedding_type`, which transformers does not read.
-    must = {key: value for key, value in MUST.items() if key != "position_embedding_type"}
     return Family(
         model_type="modernbert",
         class_prefix="ModernBert",
@@ -380,20 +383,27 @@ def modernbert() -> Family:
             "final_norm": "final_norm",
         },
         layer="layers.{}",
-        qkv=("attn.Wqkv",),
-        layer_modules=("attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
-        keys=_MODERNBERT_KEYS,
-        repeated={"embedding_dropout": "hidden_dropout"},
+        layer_modules=("attn.Wqkv", "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
+        keys={
+            **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
+            "max_position_embeddings": Key("max_position_embeddings", 8192),
+            "hidden_act": Key("hidden_activation", "gelu", ACTIVATIONS),
+            "layer_norm_eps": Key("norm_eps", 1e-5),
+            "hidden_dropout": Key("mlp_dropout", 0.0, repeated="embedding_dropout"),
+            "attention_dropout": Key("attention_dropout", 0.0),
+            "rotary_base": Key(_THETAS[_FAR], _FAR_THETA),
+            "local_rotary_base": Key(_THETAS[_NEAR], _NEAR_THETA),
+            "local_window": Key("local_attention", 128),
+            "global_every": Key("global_attn_every_n_layers", 3),
+            "pooled": Key("classifier_pooling", "cls", _POOLED),
+        },
         flattened=_flattened,
         constants=dict(
-            type_vocab_size=0,
-            gated=True,
-            norm_place="before",
-            biases=False,
-            head_transform=True,
+            type_vocab_size=0, gated=True, norm_place="before", biases=False, head_transform=True
         ),
         must={
-            **must,
+            # Many releases have this key, which transformers does not read.
+            **without(MUST, "position_embedding_type"),
             **{key: (value,) for key, value in _MODERNBERT_FLAGS.items()},
             **dict.fromkeys(("causal_mask", "is_causal"), (False,)),
             "rope_scaling": (None,),
@@ -523,14 +533,14 @@ def _bert() -> Family:
             "masked_lm": words,
             "pretraining": pretraining(words, pair),
             "pair": HeadLayout("ForNextSentencePrediction", {"head.out": pair}, pooler=pooler),
-            **task_heads(pooler),
+            **task_heads(pooler=pooler),
         },
     )
 
 
 def _roberta(model_type: str, class_prefix: str, root: str = "roberta") -> Family:
     pooler = PoolerSlot(f"{root}.pooler.dense", "tanh")
-    tasks = task_heads(pooler, "tanh")
+    tasks = task_heads(pooler=pooler, classifier="tanh")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
@@ -556,19 +566,16 @@ def _roberta(model_type: str, class_prefix: str, root: str = "roberta") -> Famil
 
 def _distilbert() -> Family:
     pooler = PoolerSlot("pre_classifier", "relu")
-    keys = {
-        name: key for name, key in KEYS.items() if name not in ("type_vocab_size", "layer_norm_eps")
-    }
-    dropout = ("seq_classif_dropout", 0.2)
-    tasks = task_heads(pooler, dropout=dropout)
+    dropout = Key("seq_classif_dropout", 0.2)
+    tasks = task_heads(pooler=pooler, dropout=dropout)
     return Family(
         model_type="distilbert",
         class_prefix="DistilBert",
         prefix="distilbert.",
         modules=TABLES,
         layer="transformer.layer.{}",
-        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         layer_modules=(
+            ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
             "attention.out_lin",
             "sa_layer_norm",
             "ffn.lin1",
@@ -576,14 +583,14 @@ def _distilbert() -> Family:
             "output_layer_norm",
         ),
         keys={
-            **keys,
-            "hidden_size": ("dim", REQUIRED),
-            "num_hidden_layers": ("n_layers", REQUIRED),
-            "num_attention_heads": ("n_heads", REQUIRED),
-            "intermediate_size": ("hidden_dim", REQUIRED),
-            "hidden_act": ("activation", "gelu"),
-            "hidden_dropout": ("dropout", 0.1),
-            "attention_dropout": ("attention_dropout", 0.1),
+            **without(KEYS, "type_vocab_size", "layer_norm_eps"),
+            "hidden_size": Key("dim"),
+            "num_hidden_layers": Key("n_layers"),
+            "num_attention_heads": Key("n_heads"),
+            "intermediate_size": Key("hidden_dim"),
+            "hidden_act": Key("activation", "gelu", ACTIVATIONS),
+            "hidden_dropout": Key("dropout", 0.1),
+            "attention_dropout": Key("attention_dropout", 0.1),
         },
         constants={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
         must=MUST,
@@ -603,7 +610,7 @@ def _distilbert() -> Family:
 
 def _albert() -> Family:
     pooler = PoolerSlot("albert.pooler", "tanh")
-    dropout = ("classifier_dropout_prob", 0.1)
+    dropout = Key("classifier_dropout_prob", 0.1)
     words = masked_lm(
         *("predictions", "predictions.dense", "predictions.LayerNorm"),
         pooler=pooler,
@@ -616,8 +623,8 @@ def _albert() -> Family:
         prefix="albert.",
         modules={**TABLES, "embeddings.project": "encoder.embedding_hidden_mapping_in"},
         layer="encoder.albert_layer_groups.{}.albert_layers.0",
-        qkv=("attention.query", "attention.key", "attention.value"),
         layer_modules=(
+            ("attention.query", "attention.key", "attention.value"),
             "attention.dense",
             "attention.LayerNorm",
             "ffn",
@@ -626,8 +633,8 @@ def _albert() -> Family:
         ),
         keys={
             **with_defaults(KEYS, hidden_act="gelu_new", **_NO_DROPOUT),
-            "embedding_size": ("embedding_size", REQUIRED),
-            "num_hidden_groups": ("num_hidden_groups", 1),
+            "embedding_size": Key("embedding_size"),
+            "num_hidden_groups": Key("num_hidden_groups", 1),
         },
         must={**MUST, "inner_group_num": (1,)},
         always_projects=True,
@@ -636,13 +643,14 @@ def _albert() -> Family:
             None: HeadLayout("Model", pooler=pooler, dropout=dropout),
             "masked_lm": words,
             "pretraining": pretraining(words, "sop_classifier.classifier"),
-            **task_heads(pooler, dropout=dropout),
+            **task_heads(pooler=pooler, dropout=dropout),
         },
     )
 
 
 def _electra() -> Family:
-    tasks = task_heads(PoolerSlot("sequence_summary.summary", "gelu"), "gelu")
+    pooler = PoolerSlot("sequence_summary.summary", "gelu")
+    tasks = task_heads(pooler=pooler, classifier="gelu")
     lm, detection = "generator_predictions", "discriminator_predictions"
     discriminator = {
         "head.dense": f"{detection}.dense",
@@ -653,7 +661,7 @@ def _electra() -> Family:
         class_prefix="Electra",
         prefix="electra.",
         modules={**TABLES, "embeddings.project": "embeddings_project"},
-        keys={**KEYS, "embedding_size": ("embedding_size", 128)},
+        keys={**KEYS, "embedding_size": Key("embedding_size", 128)},
         must=CAUSAL_MUST,
         heads={
             None: HeadLayout("Model"),
@@ -678,7 +686,7 @@ def _electra() -> Family:
 # transformers 5, which reads and writes the same tensor names.
 
 
-_ROTARY_KEYS = {**KEYS, "rotary_base": ("rope_theta", REQUIRED)}
+_ROTARY_KEYS = {**KEYS, "rotary_base": Key("rope_theta")}
 _ROTARY_MUST = {**MUST, "position_embedding_type": ("rope", "rotary", "absolute", None)}
 _UNSCALED: dict[str, tuple[Any, ...]] = {"rope_scaling": (None,)}
 
@@ -707,7 +715,7 @@ _NOMIC_MUST: dict[str, tuple[Any, ...]] = {
 
 
 def _nomic_bert() -> Family:
-    tasks = task_heads(PoolerSlot("nomic_bert.pooler.dense", "tanh"))
+    pooler, up = PoolerSlot("nomic_bert.pooler.dense", "tanh"), ("mlp.fc12", "mlp.fc11")
     lm = "cls.predictions"
     transform = (f"{lm}.transform.dense", f"{lm}.transform.layer_norm")
     return Family(
@@ -716,26 +724,23 @@ def _nomic_bert() -> Family:
         prefix="nomic_bert.",
         modules={**TABLES, "embeddings.norm": "emb_ln"},
         layer="encoder.layers.{}",
-        qkv=("attn.Wqkv",),
-        layer_modules=("attn.out_proj", "norm1", ("mlp.fc12", "mlp.fc11"), "mlp.fc2", "norm2"),
+        layer_modules=("attn.Wqkv", "attn.out_proj", "norm1", up, "mlp.fc2", "norm2"),
         renamed=((r"^bert\.", "nomic_bert."),),
         zeros=(f"{lm}.bias", f"{lm}.transform.dense.bias"),
-        keys=with_defaults(
-            _ROTARY_KEYS,
-            rotary_base=1000.0,
-            max_position_embeddings=2048,
-            hidden_act="silu",
-            **_NO_DROPOUT,
-        ),
+        keys={
+            **with_defaults(
+                _ROTARY_KEYS, rotary_base=1000.0, max_position_embeddings=2048, **_NO_DROPOUT
+            ),
+            "hidden_act": Key("hidden_act", "silu", {"silu": "silu", "swiglu": "silu"}),
+        },
         aliases=_NOMIC_KEYS,
         flattened=_with_theta,
-        names={"hidden_act": {"silu": "silu", "swiglu": "silu"}},
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
         must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
         heads={
             None: HeadLayout("Model"),
             "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder"),
-            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
+            **task_heads("sequence", "tokens", pooler=pooler),
         },
     )
 
@@ -767,19 +772,23 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
         type_vocab_size=1,
         attention_dropout=0.0,
     )
-    tasks = task_heads(PoolerSlot(f"{prefix}pooler.dense", "tanh"))
+    pooler = PoolerSlot(f"{prefix}pooler.dense", "tanh")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
         prefix=prefix,
         modules=TABLES,
-        qkv=("attention.qkv_proj",),
         layer_modules=(
-            *("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
+            "attention.qkv_proj",
+            "attention.o_proj",
+            "attn_ln",
+            "mlp.up_gate_proj",
+            "mlp.down_proj",
+            "mlp_ln",
         ),
         forms={"up": "halves"},
         renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
-        keys={**keys, **({"rotary_scaling": ("rope_factor", 1.0)} if scales else {})},
+        keys={**keys, **({"rotary_scaling": Key("rope_factor", 1.0)} if scales else {})},
         flattened=_new_flattened if scales else _with_theta,
         nested=_new_nested if scales else None,
         constants=dict(gated=True, up_bias=False),
@@ -797,7 +806,7 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
                 decoder="lm_head.decoder",
                 activation="gelu",
             ),
-            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
+            **task_heads("sequence", "tokens", pooler=pooler),
         },
     )
 
@@ -814,8 +823,7 @@ def _jina_v3() -> Family:
         class_prefix="JinaEmbeddingsV3",
         modules={**TABLES, "embeddings.norm": "emb_ln"},
         layer="encoder.layers.{}",
-        qkv=("mixer.Wqkv",),
-        layer_modules=("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
+        layer_modules=("mixer.Wqkv", "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         renamed=((r"\.parametrizations\.weight\.original$", ".weight"),),
         keys=with_defaults(
             _ROTARY_KEYS,
@@ -828,28 +836,29 @@ def _jina_v3() -> Family:
         flattened=_with_theta,
         must={**_ROTARY_MUST, **_UNSCALED},
         offset_by_pad=False,
-        heads={kind: head for kind, head in roberta.heads.items() if kind != "choices"},
+        heads=without(roberta.heads, "choices"),
     )
 
 
 # Families with RMSNorm before each sublayer. Sources: as above, and for NeoBERT its authors' code.
 
 _LLAMA_LAYER = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "self_attn.o_proj",
     "input_layernorm",
     ("mlp.gate_proj", "mlp.up_proj"),
     "mlp.down_proj",
     "post_attention_layernorm",
 )
-_LLAMA_KEYS: dict[str, tuple[str, Any]] = {
+_LLAMA_KEYS = {
     **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
-    "max_position_embeddings": ("max_position_embeddings", REQUIRED),
-    "num_key_value_heads": ("num_key_value_heads", None),
-    "head_size": ("head_dim", None),
-    "hidden_act": ("hidden_act", "silu"),
-    "layer_norm_eps": ("rms_norm_eps", 1e-6),
-    "attention_dropout": ("attention_dropout", 0.0),
-    "rotary_base": ("rope_theta", 10_000.0),
+    "max_position_embeddings": Key("max_position_embeddings"),
+    "num_key_value_heads": Key("num_key_value_heads", None),
+    "head_size": Key("head_dim", None),
+    "hidden_act": Key("hidden_act", "silu", ACTIVATIONS),
+    "layer_norm_eps": Key("rms_norm_eps", 1e-6),
+    "attention_dropout": Key("attention_dropout", 0.0),
+    "rotary_base": Key("rope_theta", 10_000.0),
 }
 _RMS: dict[str, Any] = dict(
     type_vocab_size=0,
@@ -865,7 +874,7 @@ _SCORE = {"head.out": "score"}
 _SCORE_HEADS: dict[str | None, HeadLayout] = {
     None: HeadLayout("Model", dropout=HIDDEN),
     "sequence": HeadLayout("ForSequenceClassification", _SCORE, dropout=HIDDEN),
-    "tokens": HeadLayout("ForTokenClassification", _SCORE, dropout=("classifier_dropout", 0.1)),
+    "tokens": HeadLayout("ForTokenClassification", _SCORE, dropout=Key("classifier_dropout", 0.1)),
 }
 _SCORED = {**_RMS, "out_bias": False}
 
@@ -876,7 +885,6 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
         "prefix": "model.",
         "modules": {"embeddings.word": "embed_tokens", "final_norm": "norm"},
         "layer": "layers.{}",
-        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "layer_modules": _LLAMA_LAYER,
         "flattened": _with_theta,
         "heads": _SCORE_HEADS,
@@ -892,23 +900,24 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
 
 
 def _eurobert() -> Family:
-    tasks = task_heads(PoolerSlot("dense", "gelu"), dropout=HIDDEN)
+    pooler = PoolerSlot("dense", "gelu")
     return _llama(
         "eurobert",
         "EuroBert",
         keys={
             **with_defaults(_LLAMA_KEYS, max_position_embeddings=8192, layer_norm_eps=1e-5),
-            "pooled": ("classifier_pooling", "late"),
+            "pooled": Key(
+                "classifier_pooling", "late", {"late": "late", "mean": "mean", "bos": "cls"}
+            ),
         },
         aliases={"clf_pooling": "classifier_pooling"},
-        names={"pooled": {"late": "late", "mean": "mean", "bos": "cls"}},
         constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
         must={"tie_word_embeddings": (False,)},
         written=dict.fromkeys(("attention_bias", "mlp_bias", "tie_word_embeddings"), False),
         heads={
             None: HeadLayout("Model", dropout=HIDDEN),
             "masked_lm": HeadLayout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=HIDDEN),
-            **{kind: tasks[kind] for kind in ("sequence", "tokens")},
+            **task_heads("sequence", "tokens", pooler=pooler, dropout=HIDDEN),
         },
     )
 
@@ -955,7 +964,7 @@ def _gemma3() -> Family:
         "gemma3_text",
         "Gemma3Text",
         layer_modules=(
-            *_LLAMA_LAYER[:4],
+            *_LLAMA_LAYER[:5],
             "pre_feedforward_layernorm",
             *("self_attn.q_norm", "self_attn.k_norm"),
             *("post_attention_layernorm", "post_feedforward_layernorm"),
@@ -968,15 +977,16 @@ def _gemma3() -> Family:
                 head_size=256,
                 rotary_base=1_000_000.0,
             ),
-            "hidden_act": ("hidden_activation", "gelu_pytorch_tanh"),
-            "local_window": ("sliding_window", 4096),
-            "local_rotary_base": ("rope_local_base_freq", 10_000.0),
-            "global_every": ("global_every", REQUIRED),
-            "global_first": ("global_first", REQUIRED),
+            "hidden_act": Key(
+                "hidden_activation", "gelu_pytorch_tanh", {"gelu_pytorch_tanh": "gelu_tanh"}
+            ),
+            "local_window": Key("sliding_window", 4096),
+            "local_rotary_base": Key("rope_local_base_freq", 10_000.0),
+            "global_every": Key("global_every"),
+            "global_first": Key("global_first"),
         },
         flattened=_gemma_flattened,
         nested=_gemma_nested,
-        names={"hidden_act": {"gelu_pytorch_tanh": "gelu_tanh"}},
         constants={
             **_SCORED,
             "qk_norm": True,
@@ -986,7 +996,7 @@ def _gemma3() -> Family:
             "pooled": "last",
         },
         must={"attn_logit_softcapping": (None,)},
-        heads={kind: head for kind, head in _SCORE_HEADS.items() if kind != "tokens"},
+        heads=without(_SCORE_HEADS, "tokens"),
         written={"attention_bias": False, "use_bidirectional_attention": True},
     )
 
@@ -1004,28 +1014,25 @@ def _neobert_nested(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _neobert() -> Family:
     first_token = PoolerSlot("dense", "tanh", dropout_before=True)
-    dropout = ("classifier_dropout", 0.1)
+    dropout = Key("classifier_dropout", 0.1)
     left_out = ("num_key_value_heads", "head_size", "attention_dropout", "rotary_base")
-    keys = {name: key for name, key in _LLAMA_KEYS.items() if name not in left_out}
     return Family(
         model_type="neobert",
         class_prefix="NeoBERT",
         prefix="model.",
         modules={"embeddings.word": "encoder", "final_norm": "layer_norm"},
         layer="transformer_encoder.{}",
-        qkv=("qkv",),
-        layer_modules=("wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
+        layer_modules=("qkv", "wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
         forms={"qkv": "interleaved"},
         keys={
-            **keys,
-            "max_position_embeddings": ("max_length", 1024),
-            "hidden_act": ("hidden_act", "SwiGLU"),
-            "layer_norm_eps": ("norm_eps", 1e-6),
-            "initializer_range": ("decoder_init_range", 0.02),
+            **without(_LLAMA_KEYS, *left_out),
+            "max_position_embeddings": Key("max_length", 1024),
+            "hidden_act": Key("hidden_act", "SwiGLU", {"SwiGLU": "silu"}),
+            "layer_norm_eps": Key("norm_eps", 1e-6),
+            "initializer_range": Key("decoder_init_range", 0.02),
         },
         flattened=_neobert_flattened,
         nested=_neobert_nested,
-        names={"hidden_act": {"SwiGLU": "silu"}},
         constants={
             **_RMS,
             "attention_dropout": 0.0,
@@ -1046,39 +1053,36 @@ def _neobert() -> Family:
 
 def _gpt2_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     width = raw.get("n_embd")
-    wide = (
-        4 * width if raw.get("n_inner") is None and isinstance(width, int) else raw.get("n_inner")
-    )
-    return {**raw, "n_inner": wide}
+    if raw.get("n_inner") is None and isinstance(width, int):
+        return {**raw, "n_inner": 4 * width}
+    return raw
 
 
 def _gpt2() -> Family:
     heads = dict(_SCORE_HEADS)
     heads["tokens"] = replace(heads["tokens"], modules=OUT)
-    heads["sequence"] = replace(heads["sequence"], dropout=("classifier_dropout", 0.0))
+    heads["sequence"] = replace(heads["sequence"], dropout=Key("classifier_dropout", 0.0))
     return Family(
         model_type="gpt2",
         class_prefix="GPT2",
         prefix="transformer.",
         modules={"embeddings.word": "wte", "embeddings.position": "wpe", "final_norm": "ln_f"},
         layer="h.{}",
-        qkv=("attn.c_attn",),
-        layer_modules=("attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
+        layer_modules=("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
         forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
         keys={
-            "vocab_size": ("vocab_size", 50257),
-            "hidden_size": ("n_embd", REQUIRED),
-            "num_hidden_layers": ("n_layer", REQUIRED),
-            "num_attention_heads": ("n_head", REQUIRED),
-            "intermediate_size": ("n_inner", REQUIRED),
-            "max_position_embeddings": ("n_positions", 1024),
-            "hidden_act": ("activation_function", "gelu_new"),
-            "layer_norm_eps": ("layer_norm_epsilon", 1e-5),
-            "hidden_dropout": ("resid_pdrop", 0.1),
-            "attention_dropout": ("attn_pdrop", 0.1),
-            "initializer_range": ("initializer_range", 0.02),
+            "vocab_size": Key("vocab_size", 50257),
+            "hidden_size": Key("n_embd"),
+            "num_hidden_layers": Key("n_layer"),
+            "num_attention_heads": Key("n_head"),
+            "intermediate_size": Key("n_inner"),
+            "max_position_embeddings": Key("n_positions", 1024),
+            "hidden_act": Key("activation_function", "gelu_new", ACTIVATIONS),
+            "layer_norm_eps": Key("layer_norm_epsilon", 1e-5),
+            "hidden_dropout": Key("resid_pdrop", 0.1, repeated="embd_pdrop"),
+            "attention_dropout": Key("attn_pdrop", 0.1),
+            "initializer_range": Key("initializer_range", 0.02),
         },
-        repeated={"embd_pdrop": "hidden_dropout"},
         flattened=_gpt2_flattened,
         constants=dict(
             type_vocab_size=0,
@@ -1103,12 +1107,12 @@ def _gpt2() -> Family:
 def _mpnet() -> Family:
     """Return the table of MPNet: RoBERTa's heads, without keys for their dropout."""
     roberta = _roberta("mpnet", "MPNet", "mpnet")
+    qkv = tuple(f"attention.attn.{part}" for part in "qkv")
     return replace(
         roberta,
         modules={**TABLES, "distances.table": "encoder.relative_attention_bias"},
-        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-        layer_modules=("attention.attn.o", "attention.LayerNorm", *LAYER[2:]),
-        keys={name: key for name, key in KEYS.items() if name != "type_vocab_size"},
+        layer_modules=(qkv, "attention.attn.o", "attention.LayerNorm", *LAYER[3:]),
+        keys=without(KEYS, "type_vocab_size"),
         # transformers counts from row 2, whatever `pad_token_id` is.
         constants=dict(
             type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
@@ -1147,11 +1151,9 @@ def _deberta_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 def _deberta_v2() -> Family:
     pooler = PoolerSlot("pooler.dense", "gelu")
     pooling = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
-    pooled = task_heads(pooler, dropout=("cls_dropout", None), must=pooling)
-    plain = task_heads(dropout=HIDDEN)
     lm, own_head = "cls.predictions", r"^lm_predictions\.lm_head\."
     transform = (f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
-    parts = ("query_proj", "key_proj", "value_proj")
+    qkv = tuple(f"attention.self.{part}_proj" for part in ("query", "key", "value"))
     return Family(
         model_type="deberta-v2",
         class_prefix="DebertaV2",
@@ -1161,7 +1163,7 @@ def _deberta_v2() -> Family:
             "distances.table": "encoder.rel_embeddings",
             "distances.norm": "encoder.LayerNorm",
         },
-        qkv=tuple(f"attention.self.{part}" for part in parts),
+        layer_modules=(qkv, *LAYER[1:]),
         # The head of releases of version 3, which computes the same.
         renamed=(
             (rf"{own_head}(dense|LayerNorm)\.", rf"{lm}.transform.\1."),
@@ -1169,8 +1171,8 @@ def _deberta_v2() -> Family:
         ),
         keys={
             **with_defaults(KEYS, type_vocab_size=0, layer_norm_eps=1e-7),
-            "distance_buckets": ("position_buckets", REQUIRED),
-            "max_distance": ("max_relative_positions", REQUIRED),
+            "distance_buckets": Key("position_buckets"),
+            "max_distance": Key("max_relative_positions"),
         },
         flattened=_deberta_flattened,
         constants={"position_kind": "disentangled"},
@@ -1179,26 +1181,12 @@ def _deberta_v2() -> Family:
         heads={
             None: HeadLayout("Model", dropout=HIDDEN),
             "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder", dropout=HIDDEN),
-            **{kind: pooled[kind] for kind in ("sequence", "choices")},
-            **{kind: plain[kind] for kind in ("tokens", "spans")},
+            **task_heads(
+                "sequence", "choices", pooler=pooler, dropout=Key("cls_dropout", None), must=pooling
+            ),
+            **task_heads("tokens", "spans", dropout=HIDDEN),
         },
     )
-
-
-_T5_KEYS: dict[str, tuple[str, Any]] = {
-    "vocab_size": ("vocab_size", REQUIRED),
-    "hidden_size": ("d_model", REQUIRED),
-    "num_hidden_layers": ("num_layers", REQUIRED),
-    "num_attention_heads": ("num_heads", REQUIRED),
-    "head_size": ("d_kv", 64),
-    "intermediate_size": ("d_ff", REQUIRED),
-    "max_position_embeddings": ("n_positions", 512),
-    "distance_buckets": ("relative_attention_num_buckets", 32),
-    "max_distance": ("relative_attention_max_distance", 128),
-    "layer_norm_eps": ("layer_norm_epsilon", 1e-6),
-    "hidden_dropout": ("dropout_rate", 0.1),
-    "attention_dropout": ("dropout_rate", 0.1),
-}
 
 
 def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
@@ -1206,8 +1194,11 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
 
     Version 1.1, with gated layers, is a family of its own: its first product is two modules.
     """
-    layer, forward = "encoder.block.{}.layer", "1.DenseReluDense"
+    layer, attention, forward = "encoder.block.{}.layer", "0.SelfAttention", "1.DenseReluDense"
+    qkv = tuple(f"{attention}.{part}" for part in "qkv")
     up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
+    # The gated form has always had the other form of GELU.
+    theirs, ours = ("gated-gelu", "gelu_tanh") if gated else ("relu", "relu")
     words = "transformer.encoder.embed_tokens"
     return Family(
         model_type=model_type,
@@ -1215,18 +1206,26 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         prefix="transformer.",
         modules={
             "embeddings.word": "shared",
-            "distances.table": f"{layer.format(0)}.0.SelfAttention.relative_attention_bias",
+            "distances.table": f"{layer.format(0)}.{attention}.relative_attention_bias",
             "final_norm": "encoder.final_layer_norm",
         },
         layer=layer,
-        qkv=tuple(f"0.SelfAttention.{part}" for part in "qkv"),
-        layer_modules=("0.SelfAttention.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
+        layer_modules=(qkv, f"{attention}.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
         keys={
-            **_T5_KEYS,
-            "hidden_act": ("feed_forward_proj", "gated-gelu" if gated else "relu"),
+            "vocab_size": Key("vocab_size"),
+            "hidden_size": Key("d_model"),
+            "num_hidden_layers": Key("num_layers"),
+            "num_attention_heads": Key("num_heads"),
+            "head_size": Key("d_kv", 64),
+            "intermediate_size": Key("d_ff"),
+            "max_position_embeddings": Key("n_positions", 512),
+            "distance_buckets": Key("relative_attention_num_buckets", 32),
+            "max_distance": Key("relative_attention_max_distance", 128),
+            "hidden_act": Key("feed_forward_proj", theirs, {theirs: ours}),
+            "layer_norm_eps": Key("layer_norm_epsilon", 1e-6),
+            "hidden_dropout": Key("dropout_rate", 0.1),
+            "attention_dropout": Key("dropout_rate", 0.1),
         },
-        # The gated form has always had the other form of GELU.
-        names={"hidden_act": {"gated-gelu": "gelu_tanh"} if gated else {"relu": "relu"}},
         constants={
             **_RMS,
             "gated": gated,
@@ -1239,7 +1238,7 @@ def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
         heads={
             None: HeadLayout("EncoderModel", decoder=words, dropout=HIDDEN),
             "tokens": HeadLayout(
-                "ForTokenClassification", OUT, decoder=words, dropout=("classifier_dropout", 0.0)
+                "ForTokenClassification", OUT, decoder=words, dropout=Key("classifier_dropout", 0.0)
             ),
         },
     )
@@ -1258,7 +1257,7 @@ def _xlnet() -> Family:
         prefix="transformer.",
         modules={"embeddings.word": "word_embedding"},
         layer="layer.{}",
-        layer_modules=("", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
+        layer_modules=("", "", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
         whole_names={
             "encoder.embeddings.unseen": ("transformer.mask_emb",),
             "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
@@ -1271,17 +1270,17 @@ def _xlnet() -> Family:
         },
         renamed=((r"^mask_emb$", "transformer.mask_emb"),),
         keys={
-            "vocab_size": ("vocab_size", 32000),
-            "hidden_size": ("d_model", REQUIRED),
-            "num_hidden_layers": ("n_layer", REQUIRED),
-            "num_attention_heads": ("n_head", REQUIRED),
-            "head_size": ("d_head", None),
-            "intermediate_size": ("d_inner", REQUIRED),
-            "hidden_act": ("ff_activation", "gelu"),
-            "layer_norm_eps": ("layer_norm_eps", 1e-12),
-            "hidden_dropout": ("dropout", 0.1),
-            "attention_dropout": ("dropout", 0.1),
-            "initializer_range": ("initializer_range", 0.02),
+            "vocab_size": Key("vocab_size", 32000),
+            "hidden_size": Key("d_model"),
+            "num_hidden_layers": Key("n_layer"),
+            "num_attention_heads": Key("n_head"),
+            "head_size": Key("d_head", None),
+            "intermediate_size": Key("d_inner"),
+            "hidden_act": Key("ff_activation", "gelu", ACTIVATIONS),
+            "layer_norm_eps": Key("layer_norm_eps", 1e-12),
+            "hidden_dropout": Key("dropout", 0.1),
+            "attention_dropout": Key("dropout", 0.1),
+            "initializer_range": Key("initializer_range", 0.02),
         },
         # Types of the two texts and of CLS. Any length would do; it was trained on 512 tokens.
         constants=dict(
@@ -1311,7 +1310,6 @@ def _jina_v2() -> Family:
     Other tools run its authors' code, which the folder names in `auto_map`.
     """
     bert = _bert()
-    layer = ("mlp.gated_layers", "mlp.wo", "mlp.layernorm")
     classes = {"AutoModel": "Model", "AutoModelForMaskedLM": "ForMaskedLM"}
     code = {auto: f"{_JINA_CODE}modeling_bert.JinaBert{name}" for auto, name in classes.items()}
     code["AutoConfig"] = f"{_JINA_CODE}configuration_bert.JinaBertConfig"
@@ -1319,12 +1317,11 @@ def _jina_v2() -> Family:
         bert,
         model_type="jina_bert",
         class_prefix="JinaBert",
-        layer_modules=(*LAYER[:2], *layer),
+        layer_modules=(*LAYER[:3], "mlp.gated_layers", "mlp.wo", "mlp.layernorm"),
         keys={
             **with_defaults(KEYS, max_position_embeddings=8192),
-            "hidden_act": ("feed_forward_type", "original"),
+            "hidden_act": Key("feed_forward_type", "original", {"geglu": "gelu", "reglu": "relu"}),
         },
-        names={"hidden_act": {"geglu": "gelu", "reglu": "relu"}},
         constants=dict(position_kind="alibi", gated=True, up_bias=False),
         must={**MUST, "position_embedding_type": ("alibi",), "hidden_act": ("gelu",)},
         written={
@@ -1354,7 +1351,7 @@ def _static() -> Family:
         renamed=(("^embeddings$", "embedding.weight"),),
         keys={
             **{name: KEYS[name] for name in ("vocab_size", "hidden_size")},
-            "num_hidden_layers": ("num_hidden_layers", 0),
+            "num_hidden_layers": Key("num_hidden_layers", 0),
         },
         constants=dict(
             **dict(num_attention_heads=1, intermediate_size=1, type_vocab_size=0),

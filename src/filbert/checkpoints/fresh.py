@@ -99,7 +99,7 @@ def fresh_config(
         values["num_attention_heads"] = width // _HEAD_SIZE
     wide = _WIDE[family](width) if family in _WIDE else 4 * width
     values.setdefault("intermediate_size", wide)
-    slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout[1]
+    slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout.default
     values["pooler"] = None if slot is None else slot.activation
     values["head_dropout"] = values["hidden_dropout"] if usual_dropout is None else usual_dropout
     if values.get("embedding_size") == width and not table.always_projects:
@@ -249,9 +249,7 @@ def split_replaced(
 ) -> tuple[Checkpoint, Checkpoint]:
     """Return discriminator and generator as two checkpoints that share the embedding tables.
 
-    Args:
-        weights: Tensors by the names of ReplacedTokenModel.state_dict().
-        generator: Configuration of the generator, `model.generator.config`.
+    `weights` has the names of ReplacedTokenModel.state_dict(); `generator` is its configuration.
     """
     own = {name: value for name, value in weights.items() if not name.startswith("generator.")}
     tables = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,12 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
     return [
         {
             "name": key,
-            "shape": list(shape),
-            "dtype": bundle.dtypes[key],
+            "shape": list(entry.shape),
+            "dtype": entry.dtype,
             "becomes": becomes[key],
-            "file": bundle.files[key].name,
+            "file": entry.path.name,
         }
-        for key, shape in bundle.shapes.items()
+        for key, entry in bundle.entries.items()
     ]
 
 
@@ -173,8 +173,8 @@ def _matched(
     """
     index = bundle.index
     notes: list[str] = []
-    family, keys, left_out = _usual_names(bundle.shapes, index, notes)
-    shapes = {name: bundle.shapes[key] for name, key in keys.items()}
+    family, keys, left_out = _usual_names(bundle.entries, index, notes)
+    shapes = {name: bundle.entries[key].shape for name, key in keys.items()}
     root = "electra" if family == "electra" else "bert"
     if family == "electra" and not _num_layers(shapes, root):
         root = "generator"
@@ -183,8 +183,7 @@ def _matched(
     notes += [note] if note else []
     kind = _kind(shapes, family, root, raw.get("hidden_size"))
     has_pooler = f"{root}/pooler/dense/kernel" in shapes
-    pooler = FAMILIES[family].heads[kind].pooler if has_pooler else None
-    config = encoder_config(raw, FAMILIES[family], kind, pooler=pooler, path=path)
+    config = encoder_config(raw, FAMILIES[family], kind, has_pooler=has_pooler, path=path)
     # The outline of a model with very many layers would take long.
     if (count := _num_layers(shapes, root)) != config.num_groups:
         raise FormatError(
@@ -216,7 +215,7 @@ _COUNTERS = (
 
 
 def _usual_names(
-    shapes: Mapping[str, tuple[int, ...]], index: Path, notes: list[str]
+    names: Collection[str], index: Path, notes: list[str]
 ) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the family, the key of each variable by its usual name, and what is left out.
 
@@ -224,25 +223,25 @@ def _usual_names(
     also holds the optimizer's slots and counters.
     """
     keys, left_out = {}, {}
-    matches = [match for key in shapes if (match := _ROOT.fullmatch(key))]
+    matches = [match for key in names if (match := _ROOT.fullmatch(key))]
     prefixes = sorted({match["prefix"] for match in matches})
     if len(prefixes) != 1:
-        listed = ", ".join(map(printable, prefixes or list(shapes)[:3])) or "nothing"
+        listed = ", ".join(map(printable, prefixes or list(names)[:3])) or "nothing"
         raise FormatError(
             f"{index} holds no BERT, ALBERT or ELECTRA, or several: {len(prefixes)} of its "
-            f"{len(shapes)} tensors are the word_embeddings of an encoder ({listed})."
+            f"{len(names)} tensors are the word_embeddings of an encoder ({listed})."
         )
-    for key in shapes:
+    for key in names:
         parent, _, leaf = key.rpartition("/")
         # TensorFlow 1 names a slot after its variable, and never one variable after another.
-        if parent in shapes or leaf in _SLOTS:
+        if parent in names or leaf in _SLOTS:
             left_out[key] = f"optimizer slot {leaf}"
         elif leaf in _COUNTERS:
             left_out[key] = "counter"
         else:
             # A head may be outside the encoder's prefix.
             keys[key.removeprefix(prefixes[0])] = key
-    if len(keys) + len(left_out) < len(shapes):
+    if len(keys) + len(left_out) < len(names):
         raise FormatError(f"{index}: two tensors have one name without {printable(prefixes[0])!r}.")
     if prefixes[0]:
         notes.append(f"read without the prefix {printable(prefixes[0])!r} of its names.")
@@ -312,11 +311,11 @@ def _sources(
                 f"{len(odd)} {what} ({listed})."
             )
     for name, shape in expected.items():
-        key = keys[name]
-        if bundle.shapes[key] != shape or "float" not in bundle.dtypes[key]:
+        entry = bundle.entries[keys[name]]
+        if entry.shape != shape or "float" not in entry.dtype:
             raise FormatError(
-                f"{index}: {printable(key, 120)} has shape {bundle.shapes[key]} and dtype "
-                f"{bundle.dtypes[key]}; {path.name} requires {shape} in floating point."
+                f"{index}: {printable(keys[name], 120)} has shape {entry.shape} and dtype "
+                f"{entry.dtype}; {path.name} requires {shape} in floating point."
             )
     return sources
 
@@ -326,7 +325,7 @@ def _read_tensor(bundle: TensorBundle, keys: tuple[str, ...]) -> Tensor:
     # A copy in any case: the bundle's arrays are read-only views of its files.
     whole = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
     tensor = torch.from_numpy(whole)
-    check_finite(tensor, f"{bundle.files[keys[0]]}: {printable(keys[0], 120)}")
+    check_finite(tensor, f"{bundle.entries[keys[0]].path}: {printable(keys[0], 120)}")
     return tensor
 
 
@@ -531,7 +530,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
     table = FAMILIES[family]
     values = config_values(config, table, kind)
-    raw = {key: values[key] for key, _ in table.keys.values() if key != "layer_norm_eps"}
+    raw = {name: values[name] for name, *_ in table.keys.values() if name != "layer_norm_eps"}
     raw |= {**_FIXED, "inner_group_num": 1} if family == "albert" else {}
     activation = config.feed_forward.activation
     if activation in _FORMS:

@@ -27,7 +27,7 @@ from filbert.checkpoints.config_json import (
     stated_causal,
     unprintable,
 )
-from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family, PoolerSlot
+from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, STATIC, Family
 from filbert.checkpoints.sentence_transformers import (
     ModelFolder,
     opened,
@@ -57,13 +57,9 @@ _LEGACY = {"gamma": "weight", "beta": "bias"}
 
 # Settings that are the length of an axis of some tensor, to name them in messages.
 _SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
+    "vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size",
     "embedding_size",
-)
+)  # fmt: skip
 
 
 _TRANSPOSED = ("transposed", "outputs_by_head")
@@ -164,14 +160,9 @@ def _split_tied(files: dict[str, str], tied: Mapping[str, str]) -> dict[str, str
 
 
 def _settle_pooler(
-    raw: dict[str, Any],
-    family: Family,
-    *,
-    kind: str | None,
-    files: dict[str, str],
-    notes: list[str],
-) -> PoolerSlot | None:
-    """Return the pooler that the model has, and remove tensors of one that it does not use."""
+    raw: dict[str, Any], family: Family, kind: str | None, files: dict[str, str], notes: list[str]
+) -> bool:
+    """Return whether the model has a pooler, and remove tensors of one that it does not use."""
     slot, bare, adjective = family.heads[kind].pooler, family.heads[None].pooler, ""
     required = family.required_pooler(kind)
     if slot is not None and required is None and stated_causal(raw, family):
@@ -186,8 +177,7 @@ def _settle_pooler(
                 f"pooler left out: the file's {bare.name} is not used by a "
                 f"{adjective}{family.class_name(kind)}."
             )
-    is_there = slot is not None and f"{slot.name}.weight" in files
-    return slot if is_there else required
+    return required is not None or (slot is not None and f"{slot.name}.weight" in files)
 
 
 def _read_tensors(
@@ -217,7 +207,7 @@ def _read_tensors(
         wanted |= {name: tuple(part.shape) for name, part in zip(theirs, parts, strict=True)}
     notes += _left_out(checkpoint, weights, files, wanted)
     for name, shape in wanted.items():
-        if weights.shapes[files[name]] != shape:
+        if weights.tensors[files[name]].shape != shape:
             raise _wrong_shape(checkpoint, weights, files[name], shape)
     tensors = {
         ours: layout.join(ours, [weights.read(files[name]) for name in theirs])
@@ -242,7 +232,7 @@ def _left_out(
         return [note] if unexpected else []
     parts = [f"{len(missing)} missing ({listed(missing)})"] if missing else []
     parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
-    layers = f"{family.keys['num_hidden_layers'][0]} {checkpoint.config.num_hidden_layers}"
+    layers = f"{family.keys['num_hidden_layers'].name} {checkpoint.config.num_hidden_layers}"
     raise FormatError(
         f"{weights.path} does not hold the tensors of the {class_name} with {layers} that "
         f"config.json describes: {', '.join(parts)}."
@@ -253,13 +243,13 @@ def _wrong_shape(
     checkpoint: Checkpoint, weights: Weights, name: str, wanted: tuple[int, ...]
 ) -> FormatError:
     """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
-    actual = weights.shapes[name]
+    actual = weights.tensors[name].shape
     sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
     if checkpoint.config.feed_forward.gated:
         sizes += [size // 2 for size in sizes]
     values, known = checkpoint.config.settings(), FAMILIES[checkpoint.family].keys
     keys = [
-        f"{known[setting][0]} {values[setting]}"
+        f"{known[setting].name} {values[setting]}"
         for setting in _SIZES
         if setting in known and values[setting] in sizes
     ]
@@ -274,26 +264,18 @@ def _wrong_shape(
 
 # Entries of config.json that other tools' tokenizers need.
 _TOKENIZER_KEYS = (
-    "pad_token_id",
-    "bos_token_id",
-    "cls_token_id",
-    "eos_token_id",
-    "sep_token_id",
-    "mask_token_id",
-    "tokenizer_class",
-)
+    "pad_token_id", "bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id",
+    "mask_token_id", "tokenizer_class",
+)  # fmt: skip
 
 
 @unreadable_as(FormatError)
 def read(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint:
     """Read the checkpoint in a folder.
 
-    Names and shapes are compared with config.json before any tensor is read.
-
-    Args:
-        place: The folder.
-        adapter: A task of jina-embeddings-v3, whose low-rank adapter is added to the weights. None:
-            the base weights alone, as its authors' code without a task.
+    Names and shapes are compared with config.json before any tensor is read. `adapter` is a task of
+    jina-embeddings-v3, whose low-rank adapter is added to the weights; without it they are the base
+    weights alone, as in its authors' code.
 
     Raises:
         ConfigError: The model has no such adapter.
@@ -341,22 +323,23 @@ def read_weights(
 ) -> Checkpoint:
     """Read the checkpoint that config.json and opened weights describe."""
     path, notes = weights.path, list[str]()
-    family = family_of(raw, weights.shapes, config_path, notes)
+    family = family_of(raw, weights.tensors, config_path, notes)
     labels = label_names(raw, config_path)
-    count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.shapes)
+    count = sum(ADAPTERS.fullmatch(name) is not None for name in weights.tensors)
     if count and weights.adapter is None:
         notes.append(
             f"left out: {count} tensors of task adapters. Vectors are those of the base weights."
         )
-    files = canonical_names(weights.shapes, family, path)
+    files = canonical_names(weights.tensors, family, path)
     kind = kind_of(raw, family, files, config_path, notes)
     repeats = _split_tied(files, family.tied(kind))
-    pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
-    config = encoder_config(raw, family, kind, pooler=pooler, path=config_path)
+    has_pooler = _settle_pooler(raw, family, kind, files, notes)
+    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=config_path)
     if config.num_groups > len(files):  # even a model without values takes time to build
+        key = family.keys["num_hidden_layers"].name
         raise FormatError(
-            f"{config_path} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
-            f"but {path.name} holds only {len(files)} tensors."
+            f"{config_path} says {key} {config.num_hidden_layers}, but {path.name} holds only "
+            f"{len(files)} tensors."
         )
     if kind in LABELLED and labels is None:
         out = files.get(f"{family.heads[kind].modules['head.out']}.weight", "")
@@ -380,7 +363,7 @@ def read_weights(
     for repeated, original in repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
-                f"{weights.files[repeated]}: {printable(repeated, 120)} differs from "
+                f"{weights.tensors[repeated].path}: {printable(repeated, 120)} differs from "
                 f"{printable(original, 120)}; filbert shares "
                 "the two, as the families' own checkpoints do."
             )
@@ -390,10 +373,10 @@ def read_weights(
 def _on_repeated(raw: dict[str, Any], family: Family, config: EncoderConfig) -> Iterator[str]:
     """Yield notes on the keys of config.json whose values differ from those that serve for both."""
     settings = config.settings()
-    for key, setting in family.repeated.items():
-        if raw.get(key, settings[setting]) != settings[setting]:
-            main = f"{family.keys[setting][0]} {settings[setting]}"
-            yield f"{key} {short(raw[key])} left out: {main} serves for both."
+    for name, key in family.keys.items():
+        if key.repeated in raw and raw[key.repeated] != settings[name]:
+            main = f"{key.name} {settings[name]}"
+            yield f"{key.repeated} {short(raw[key.repeated])} left out: {main} serves for both."
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
@@ -477,38 +460,33 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
 _BRACKETS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}
 _ANGLES = {"cls": "<s>", "sep": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}
 
+
+def _unscored(*pieces: str) -> tuple[tuple[str, float], ...]:
+    return tuple((piece, 0.0) for piece in pieces)
+
+
 # fairseq puts special tokens before the pieces. CamemBERT's pieces include <s> and </s> again, so
 # the first ones are unused and named "NOTUSED".
 _FAIRSEQ = PieceOrder(
     skipped=("<unk>", "<s>", "</s>"),
-    head=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
+    head=_unscored("<s>", "<pad>", "</s>", "<unk>"),
     tail=("<mask>",),
     unknown="<unk>",
 )
 _FAIRSEQ_TWICE = PieceOrder(
     skipped=("<unk>",),
-    head=(
-        ("<s>NOTUSED", 0.0),
-        ("<pad>", 0.0),
-        ("</s>NOTUSED", 0.0),
-        ("<unk>", 0.0),
-        ("<unk>NOTUSED", -100.0),
-    ),
+    head=(*_unscored("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"), ("<unk>NOTUSED", -100.0)),
     tail=("<mask>",),
     unknown="<unk>",
 )
 
 # DeBERTa adds the mask to the file's pieces, and T5 a hundred marks, in this order.
-_DEBERTA_MARKS = tuple((_BRACKETS[role], 0.0) for role in ("pad", "cls", "sep", "unk"))
-_DEBERTA = PieceOrder(
-    skipped=tuple(name for name, _ in _DEBERTA_MARKS),
-    head=_DEBERTA_MARKS,
-    tail=("[MASK]",),
-    unknown="[UNK]",
-)
+_DEBERTA_MARKS = ("[PAD]", "[CLS]", "[SEP]", "[UNK]")
+_DEBERTA = PieceOrder(_DEBERTA_MARKS, _unscored(*_DEBERTA_MARKS), ("[MASK]",), "[UNK]")
+_T5_MARKS = ("<pad>", "</s>", "<unk>")
 _T5 = PieceOrder(
-    skipped=("<pad>", "</s>", "<unk>"),
-    head=(("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
+    skipped=_T5_MARKS,
+    head=_unscored(*_T5_MARKS),
     tail=tuple(f"<extra_id_{number}>" for number in range(99, -1, -1)),
     unknown="<unk>",
 )
@@ -556,12 +534,9 @@ _BY_MODEL_TYPE = {
 
 # Classes that preprocess texts in Python code, which no vocabulary file describes.
 _PYTHON_ONLY = (
-    "BertJapaneseTokenizer",
-    "BertweetTokenizer",
-    "PhobertTokenizer",
-    "RoCBertTokenizer",
+    "BertJapaneseTokenizer", "BertweetTokenizer", "PhobertTokenizer", "RoCBertTokenizer",
     "HerbertTokenizer",
-)
+)  # fmt: skip
 
 
 @unreadable_as(FormatError)
@@ -570,9 +545,7 @@ def convention_of(
 ) -> Convention:
     """Return the convention of the tokenizer in a folder, or NO_CONVENTION.
 
-    Args:
-        model_type: The family, if known; by default that of config.json.
-        config: Content of config.json, if already parsed.
+    The family is `model_type`, or that of config.json, whose content is `config` if it was parsed.
 
     Raises:
         FormatError: A damaged file, or a tokenizer that does more than its files describe.
@@ -615,10 +588,9 @@ def write_folder(
     source: Path,
     prompt: str | None = None,
 ) -> None:
-    """Write a model that was made from another one, without a card.
+    """Write a model that was made from another one into an existing folder, without a card.
 
     Args:
-        new: The folder, which exists.
         stored: For filbert.json; digests of the weight files are added.
         source: Folder of the original, whose sentence vectors are computed in the same way.
         prompt: Name of the prompt that goes before every text, if the original has it.

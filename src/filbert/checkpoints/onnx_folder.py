@@ -77,9 +77,9 @@ def read_export(folder: Path) -> Checkpoint:
     kinds = () if family is None else declared_kinds(raw, family, config_path)
     if family is None or not kinds:
         raise FormatError(f"{config_path} names no class that filbert reads. Export it again.")
-    pooler = family.required_pooler(kinds[0])
+    has_pooler = family.required_pooler(kinds[0]) is not None
     return Checkpoint(
-        config=encoder_config(raw, family, kinds[0], pooler=pooler, path=config_path),
+        config=encoder_config(raw, family, kinds[0], has_pooler=has_pooler, path=config_path),
         family=family.model_type,
         tensors={},
         head=kinds[0],

@@ -171,12 +171,9 @@ def open_folder(place: Path | ModelFolder, route: str | None = None) -> ModelFol
 
 
 def read_checkpoint(place: Path | ModelFolder, *, adapter: str | None = None) -> Checkpoint:
-    """Read the checkpoint at a place.
+    """Read the checkpoint at a place, with an `adapter` as in `huggingface.read`.
 
-    Args:
-        place: As `find_model` returns it, or as a ModelFolder, whose files are parsed once for
-            checkpoint, tokenizer and sentence vectors.
-        adapter: For jina-embeddings-v3, as in `huggingface.read`.
+    The files of a ModelFolder are parsed once for checkpoint, tokenizer and sentence vectors.
 
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.

@@ -292,10 +292,8 @@ def write_sentence_vectors(
     """Write the files from which sentence-transformers computes the same vectors.
 
     These are modules.json, a folder for each module, sentence_bert_config.json and
-    config_sentence_transformers.json, with the keys of versions 2 to 6.
-
-    Args:
-        static: The encoder is a table of word vectors.
+    config_sentence_transformers.json, with the keys of versions 2 to 6. The encoder of a `static`
+    model is a table of word vectors.
     """
     steps: list[VectorModule | None] = [*vectors.before, None, *vectors.modules]
     steps += [VectorModule("Normalize")] if vectors.normalize else []
@@ -466,11 +464,9 @@ def _pooling(path: Path) -> dict[str, Any]:
 def _vector_module(
     kind: str, path: Path, *, at_tokens: bool, width: int
 ) -> tuple[VectorModule, bool]:
-    """Read a module over vectors of a width, and whether it gives scores.
+    """Read a module over vectors of a width from its config.json, and whether it gives scores.
 
-    Args:
-        path: Its config.json; that of Normalize may be missing.
-        at_tokens: The vectors are those of tokens, before a Pooling.
+    That of Normalize may be missing. With `at_tokens` the vectors are those of tokens.
     """
     config = read_json(path) if kind != "Normalize" or path.is_file() else {}
     key = "token_embeddings" if at_tokens else "sentence_embedding"

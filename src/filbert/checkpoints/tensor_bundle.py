@@ -44,23 +44,10 @@ _MAX_ELEMENTS = 2**58  # keeps sizes in bytes below 2**63
 _FORMAT_VERSION = 1  # kTensorBundleVersion
 # Numbers of DataType in core/framework/types.proto. NumPy has all of these except bfloat16.
 _DTYPES = {
-    1: "float32",
-    2: "float64",
-    3: "int32",
-    4: "uint8",
-    5: "int16",
-    6: "int8",
-    7: "string",
-    8: "complex64",
-    9: "int64",
-    10: "bool",
-    14: "bfloat16",
-    17: "uint16",
-    18: "complex128",
-    19: "float16",
-    22: "uint32",
-    23: "uint64",
-}
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string",
+    8: "complex64", 9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128",
+    19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
 _NOT_IN_NUMPY = ("string", "bfloat16")
 _NUMBERS = {name: number for number, name in _DTYPES.items() if name not in _NOT_IN_NUMPY}
 
@@ -71,12 +58,12 @@ def data_file(prefix: Path, shard: int = 0, num_shards: int = 1) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """The description of one tensor; `crc` is masked, as it is stored."""
+class Entry:
+    """The description of one tensor, with its data file; `crc` is masked, as it is stored."""
 
     dtype: str
     shape: tuple[int, ...]
-    shard: int
+    path: Path
     offset: int
     size: int
     crc: int
@@ -94,10 +81,7 @@ class TensorBundle:
     """A checkpoint with a checked index; tensors are read on demand."""
 
     index: Path
-    shapes: dict[str, tuple[int, ...]]
-    dtypes: dict[str, str]
-    files: dict[str, Path]
-    _entries: dict[str, _Entry] = field(repr=False)
+    entries: dict[str, Entry]
     _maps: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -112,22 +96,13 @@ class TensorBundle:
         table = read_table(index)
         try:
             num_shards = _decode_header(table.pop(b"", b""))
-            entries = dict(_decode_named(key, value) for key, value in table.items())
+            entries = dict(_decode_named(*item, prefix, num_shards) for item in table.items())
         except Damaged as error:
             raise FormatError(
                 f"{index} cannot be read as a checkpoint's index: {error}."
             ) from error
-        files = {
-            name: data_file(prefix, entry.shard, num_shards) for name, entry in entries.items()
-        }
-        _check_files(index, entries, files)
-        return cls(
-            index=index,
-            shapes={name: entry.shape for name, entry in entries.items()},
-            dtypes={name: entry.dtype for name, entry in entries.items()},
-            files=files,
-            _entries=entries,
-        )
+        _check_files(index, entries)
+        return cls(index, entries)
 
     @unreadable_as(FormatError)
     def read(self, name: str) -> NDArray[Any]:
@@ -139,8 +114,8 @@ class TensorBundle:
         Raises:
             FormatError: The CRC is wrong, or the tensor holds no numbers.
         """
-        entry, path = self._entries[name], self.files[name]
-        dtype = entry.stored_dtype
+        entry = self.entries[name]
+        path, dtype = entry.path, entry.stored_dtype
         if dtype is None:
             raise FormatError(
                 f"{path}: {printable(name)} has dtype {entry.dtype}, which is not numeric."
@@ -170,15 +145,15 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     must exist.
     """
     header = encode_field(1, 1) + encode_field(3, encode_field(1, _FORMAT_VERSION))
-    entries, offset = [(b"", header)], 0
-    with data_file(prefix).open("wb") as file:
+    entries, offset, path = [(b"", header)], 0, data_file(prefix)
+    with path.open("wb") as file:
         for name in sorted(tensors):
             array = np.asarray(tensors[name], order="C")
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             raw = array.reshape(-1).view(np.uint8)
             file.write(raw.data)
             crc = masked(crc32c(raw))
-            entry = _Entry(array.dtype.name, array.shape, 0, offset, len(raw), crc)
+            entry = Entry(array.dtype.name, array.shape, path, offset, len(raw), crc)
             entries.append((name.encode(), _encode_entry(entry)))
             offset += len(raw)
     Path(f"{prefix}.index").write_bytes(write_table(entries))
@@ -187,16 +162,17 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 # The entries of the index.
 
 
-def _check_files(index: Path, entries: Mapping[str, _Entry], files: Mapping[str, Path]) -> None:
+def _check_files(index: Path, entries: Mapping[str, Entry]) -> None:
     """Check that every tensor is inside its data file and has the size of its shape."""
-    if missing := sorted({path.name for path in files.values() if not path.is_file()}):
+    paths = {entry.path for entry in entries.values()}
+    if missing := sorted(path.name for path in paths if not path.is_file()):
         raise FormatError(
             f"{', '.join(missing[:3])} not found next to {index}. All data files must be in one "
             "folder with the index."
         )
-    sizes = {path: path.stat().st_size for path in set(files.values())}
+    sizes = {path: path.stat().st_size for path in paths}
     for name, entry in entries.items():
-        path, end = files[name], entry.offset + entry.size
+        path, end = entry.path, entry.offset + entry.size
         if (dtype := entry.stored_dtype) is not None:
             expected = math.prod(entry.shape) * dtype.itemsize
             if expected != entry.size:
@@ -222,17 +198,17 @@ def _decode_header(data: bytes) -> int:
     return num_shards
 
 
-def _decode_named(key: bytes, value: bytes) -> tuple[str, _Entry]:
+def _decode_named(key: bytes, value: bytes, prefix: Path, num_shards: int) -> tuple[str, Entry]:
     name = printable(repr(key)[2:-1])
     try:
-        return key.decode("utf-8"), _decode_entry(value)
+        return key.decode("utf-8"), _decode_entry(value, prefix, num_shards)
     except UnicodeDecodeError as error:
         raise Damaged(f"the name {name} is not UTF-8") from error
     except Damaged as error:
         raise Damaged(f"the entry of {name!r} is damaged: {error}") from error
 
 
-def _decode_entry(data: bytes) -> _Entry:
+def _decode_entry(data: bytes, prefix: Path, num_shards: int) -> Entry:
     values = dict(fields(data))
     if 7 in values:
         raise Damaged("the tensor is partitioned, which is not supported")
@@ -250,17 +226,17 @@ def _decode_entry(data: bytes) -> _Entry:
     if min(shard, offset, size) < 0 or len(crc) != 4:
         raise Damaged(f"byte {offset} of file {shard} with {size} bytes is impossible")
     number = as_number(values.get(1, 0))
-    return _Entry(
+    return Entry(
         dtype=_DTYPES.get(number, f"number {number}"),
         shape=tuple(sizes),
-        shard=shard,
+        path=data_file(prefix, shard, num_shards),
         offset=offset,
         size=size,
         crc=int.from_bytes(crc, "little"),
     )
 
 
-def _encode_entry(entry: _Entry) -> bytes:
+def _encode_entry(entry: Entry) -> bytes:
     # Zeros are left out, as protocol buffers do.
     sizes = b"".join(encode_field(2, encode_field(1, n) if n else b"") for n in entry.shape)
     data = encode_field(1, _NUMBERS[entry.dtype]) + encode_field(2, sizes)
@@ -352,9 +328,7 @@ def _entries(block: bytes) -> Iterable[tuple[bytes, bytes]]:
 def write_table(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return the file of a table, byte for byte as TensorFlow writes it.
 
-    Args:
-        entries: Keys and values, keys strictly ascending; they must fit into one block, as those
-            of 3,000 tensors do.
+    Keys are strictly ascending. The entries must fit into one block, as those of 3,000 tensors do.
     """
     file, last = bytearray(), entries[-1][0]
     handle = _append_block(file, entries)

@@ -68,10 +68,8 @@ def push(
     """Upload a model folder to the Hub in one commit, and return the model's address.
 
     The commit deletes weights and tokenizer files of another model in the repository, which a
-    loader would read. All other files stay. A missing repository is created.
-
-    Args:
-        announce: Called with size by file name before the upload.
+    loader would read. All other files stay. A missing repository is created. `announce` is called
+    with size by file name before the upload.
 
     Raises:
         FormatError: As `files_to_push`, or the Hub does not accept the README.md.

@@ -10,11 +10,12 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -44,28 +45,34 @@ _MAX_PICKLE_BYTES = 2**20
 ADAPTERS = re.compile(r".*\.parametrizations\.weight\.0\.lora_[AB]")
 _ADAPTED = ".parametrizations.weight.original"
 
-# Shape and safetensors' name of the dtype, by tensor name.
-Described = dict[str, tuple[tuple[int, ...], str]]
-Reader = Callable[[str], Tensor]
+
+class Stored(NamedTuple):
+    """A tensor in a file, which `read` reads; `dtype` is safetensors' name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    path: Path
+    read: Callable[[], Tensor]
 
 
 @dataclass
 class Weights:
-    """The tensors of a model folder, which are read on demand.
+    """The tensors of a model folder by name, which are read on demand.
 
     Attributes:
         path: The file, or the index of several; for messages.
-        dtypes: safetensors' name of the dtype, by tensor name.
         adapter: Number of a task whose low-rank adapters are added to the weights that have one,
             and numerator of the product's factor; the rank is the denominator.
     """
 
     path: Path
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    dtypes: dict[str, str] = field(default_factory=dict)
-    files: dict[str, Path] = field(default_factory=dict)
+    tensors: dict[str, Stored]
     adapter: tuple[int, float] | None = None
-    _readers: dict[Path, Reader] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor."""
+        return {name: tensor.shape for name, tensor in self.tensors.items()}
 
     def read(self, name: str) -> Tensor:
         """Read one tensor, on the CPU, in its file's dtype.
@@ -73,16 +80,16 @@ class Weights:
         Raises:
             FormatError: The dtype is not floating point, or a value is not finite.
         """
-        path = self.files[name]
-        if self.dtypes[name] not in _DTYPES:
+        stored = self.tensors[name]
+        if stored.dtype not in _DTYPES:
             raise FormatError(
-                f"{path}: {printable(name)} has dtype {self.dtypes[name]}; only "
+                f"{stored.path}: {printable(name)} has dtype {stored.dtype}; only "
                 f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
             )
-        tensor = self._readers[path](name).contiguous()
+        tensor = stored.read().contiguous()
         if self.adapter is not None and name.endswith(_ADAPTED):
             tensor = self._with_adapter(name, tensor, *self.adapter)
-        check_finite(tensor, f"{path}: {printable(name)}")
+        check_finite(tensor, f"{stored.path}: {printable(name)}")
         return tensor
 
     def _with_adapter(self, name: str, tensor: Tensor, task: int, alpha: float) -> Tensor:
@@ -95,24 +102,15 @@ class Weights:
         modeling_lora.py.
         """
         names = [f"{name.removesuffix('original')}0.lora_{part}" for part in "BA"]
-        factors = [self.read(part)[task] for part in names if part in self.shapes]
+        factors = [self.read(part)[task] for part in names if part in self.tensors]
         if len(factors) == 2 and factors[0].shape[-1] != factors[1].shape[0]:
             factors.reverse()
         shape = (factors[0].shape[0], *factors[-1].shape[1:]) if factors else ()
         if len(factors) != 2 or shape != tensor.shape:
-            raise FormatError(f"{self.files[name]}: {printable(name)} has no adapter of its shape.")
+            path = self.tensors[name].path
+            raise FormatError(f"{path}: {printable(name)} has no adapter of its shape.")
         left, right = (factor.float() for factor in factors)
         return tensor.float() + alpha / left.shape[1] * (left @ right)
-
-    def add(self, path: Path, tensors: Described, reader: Reader) -> None:
-        """Add a file's tensors."""
-        self._readers[path] = reader
-        for name, (shape, dtype) in tensors.items():
-            if name in self.files:
-                raise FormatError(
-                    f"{printable(name)} is both in {self.files[name]} and in {path.name}."
-                )
-            self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
 
 
 def check_finite(tensor: Tensor, what: str) -> None:
@@ -125,23 +123,21 @@ def check_finite(tensor: Tensor, what: str) -> None:
         )
 
 
-def _add_safetensors(weights: Weights, path: Path) -> None:
-    tensors, file = _opened(path)
+def _in_safetensors(path: Path) -> dict[str, Stored]:
+    tensors, metadata = _opened(path)
     if path.name != PACKED:
-        weights.add(path, tensors, file.get_tensor)
-        return
-    base = None
-    if (name := (file.metadata() or {}).get("base")) is not None:
+        return tensors
+    base: dict[str, Stored] = {}
+    if (name := metadata.get("base")) is not None:
         place = path.absolute().parents[1] / name / PACKED
         if Path(name).name != name or not place.is_file():
             raise FormatError(f"{path} is based on {printable(name)}, which is not next to it.")
-        described, opened = _opened(place)
-        base = _unpacked(place, described, opened.get_tensor, None)
-    weights.add(path, *_unpacked(path, tensors, file.get_tensor, base))
+        base = _unpacked(place, _opened(place)[0], {})
+    return _unpacked(path, tensors, base)
 
 
-def _opened(path: Path) -> tuple[Described, Any]:
-    """Return shape and dtype of each tensor of a safetensors file, and the file."""
+def _opened(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
     with path.open("rb") as start:
         first = start.read(8)
         size = int.from_bytes(first, "little")
@@ -158,14 +154,14 @@ def _opened(path: Path) -> tuple[Described, Any]:
         file: Any = safe_open(path, framework="pt")
         tensors = {}
         for name in file.keys():  # noqa: SIM118 (not a dict)
-            part = file.get_slice(name)
-            tensors[name] = (tuple(part.get_shape()), str(part.get_dtype()))
+            part, read = file.get_slice(name), partial(file.get_tensor, name)
+            tensors[name] = Stored(tuple(part.get_shape()), str(part.get_dtype()), path, read)
+        return tensors, file.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         raise FormatError(
             f"{path} is not a whole safetensors file ({printable(str(error), 200)}). "
             "Download or copy it again."
         ) from error
-    return tensors, file
 
 
 def _is_zip(path: Path) -> bool:
@@ -195,7 +191,7 @@ def _check_calls(content: bytes | mmap) -> None:
         raise pickle.UnpicklingError("it calls bytearray, which no tensor needs")
 
 
-def _add_pickle(weights: Weights, path: Path) -> None:
+def _in_pickle(path: Path) -> dict[str, Stored]:
     try:
         with warnings.catch_warnings():  # torch warns about old pickles
             warnings.simplefilter("ignore")
@@ -228,24 +224,22 @@ def _add_pickle(weights: Weights, path: Path) -> None:
             "is damaged, or made to fill the memory."
         )
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    tensors = {
-        name: (tuple(value.shape), names.get(value.dtype, str(value.dtype).removeprefix("torch.")))
-        if value.layout == torch.strided and not value.is_quantized
-        else (tuple(value.shape), str(value.layout))
-        for name, value in values.items()
-    }
-    weights.add(path, tensors, values.__getitem__)
+    tensors = {}
+    for name, value in values.items():
+        dtype = names.get(value.dtype, str(value.dtype).removeprefix("torch."))
+        if value.layout != torch.strided or value.is_quantized:
+            dtype = str(value.layout)
+        tensors[name] = Stored(tuple(value.shape), dtype, path, partial(values.__getitem__, name))
+    return tensors
 
 
-def _add(weights: Weights, path: Path) -> None:
+def _in_file(path: Path) -> dict[str, Stored]:
+    """Return the tensors of a file by name."""
     if not path.is_file():
         raise FormatError(f"{path} is missing.")
     with path.open("rb"):  # raises PermissionError, which the libraries would hide
         pass
-    if path.suffix == ".safetensors":
-        _add_safetensors(weights, path)
-    else:
-        _add_pickle(weights, path)
+    return _in_safetensors(path) if path.suffix == ".safetensors" else _in_pickle(path)
 
 
 def _shards(index: Path) -> dict[str, str]:
@@ -297,20 +291,24 @@ def open_weights(folder: Path) -> Weights:
             shards that contradict their index.
     """
     files = weight_files(folder)
-    weights = Weights(files[0])
     if files[0].suffix != ".json":
-        _add(weights, files[0])
-        return weights
+        return Weights(files[0], _in_file(files[0]))
+    tensors: dict[str, Stored] = {}
     for path in files[1:]:
-        _add(weights, path)
+        for name, tensor in _in_file(path).items():
+            if name in tensors:
+                raise FormatError(
+                    f"{printable(name)} is both in {tensors[name].path} and in {path.name}."
+                )
+            tensors[name] = tensor
     table = _shards(files[0])
-    in_files = {name: path.name for name, path in weights.files.items()}
+    in_files = {name: tensor.path.name for name, tensor in tensors.items()}
     if wrong := [name for name, _ in table.items() ^ in_files.items()]:
         raise FormatError(
             f"{files[0]} and its shards disagree about {listed(set(wrong))}. Download or copy the "
             "folder again."
         )
-    return weights
+    return Weights(files[0], tensors)
 
 
 def listed(names: Collection[str]) -> str:
@@ -339,9 +337,7 @@ def save_tensors(
         raise
 
 
-def _unpacked(
-    path: Path, tensors: Described, reader: Reader, base: tuple[Described, Reader] | None
-) -> tuple[Described, Reader]:
+def _unpacked(path: Path, tensors: dict[str, Stored], base: dict[str, Stored]) -> dict[str, Stored]:
     """Return the tensors of a packed file, one byte a weight, as they are computed with: float32.
 
     A matrix NAME is an int8 tensor of whole numbers from -127 to 127, with a float16 tensor
@@ -349,28 +345,29 @@ def _unpacked(
     If the metadata names a base, the folder of another packed model next to this one, that product
     is the difference from the base's weight of the same name, but for the pooler, which minilm has
     fitted for new heads. The other tensors are float16. benchmarks/pack_weights.py writes them.
-    `base` is what this function returned for the base.
+    `base` is what this function returned for the base, or empty.
     """
-    described: Described = {}
-    for name, (shape, dtype) in tensors.items():
+
+    def read(name: str) -> Tensor:
+        values = tensors[name].read().float()
+        if name + _SCALE not in tensors:
+            return values
+        scale = tensors[name + _SCALE].read().float()
+        values.mul_(scale.view(-1, *[1] * (values.ndim - 1)))
+        if ".pooler." in name or name not in base or base[name].shape != values.shape:
+            return values
+        return values.add_(base[name].read())
+
+    unpacked = {}
+    for name, (shape, dtype, _, _) in tensors.items():
         if name.endswith(_SCALE) and name.removesuffix(_SCALE) in tensors:
             continue
         scale = tensors.get(name + _SCALE)
-        if (dtype, scale) not in (("I8", (shape[:1], "F16")), ("F16", None)) or not shape:
+        kinds = (dtype, scale and scale[:2])
+        if kinds not in (("I8", (shape[:1], "F16")), ("F16", None)) or not shape:
             raise FormatError(
                 f"{path}: {printable(name)} is neither float16 nor int8 rows with a float16 scale "
                 "each. The file is damaged; install filbert again."
             )
-        described[name] = (shape, "F32")
-
-    def read(name: str) -> Tensor:
-        values = reader(name).float()
-        if name + _SCALE not in tensors:
-            return values
-        scale = reader(name + _SCALE).float()
-        values.mul_(scale.view(-1, *[1] * (values.ndim - 1)))
-        if base is None or ".pooler." in name or base[0].get(name) != described[name]:
-            return values
-        return values.add_(base[1](name))
-
-    return described, read
+        unpacked[name] = Stored(shape, "F32", path, partial(read, name))
+    return unpacked
