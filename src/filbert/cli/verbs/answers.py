@@ -25,7 +25,7 @@ from filbert.errors import ConfigError, InputError, install_hint, printable
 from filbert.inference.answer_file import TABLES, rounded
 from filbert.serve.settings import ModelSettings, Settings, named_models
 from filbert.text.masks import EXAMPLE, MASK, check_masked, mask_spans
-from filbert.train.options import names_of
+from filbert.train.options import from_flat, names_of
 
 if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor
@@ -37,6 +37,7 @@ _SETTINGS, _MODEL_SETTINGS = Settings(), ModelSettings()
 _FLAT = Parameter(name="*", negative_bool="no-")
 
 
+@arguments.flags_of(ColumnNames)
 def predict(
     model: Annotated[
         str,
@@ -51,9 +52,9 @@ def predict(
     out: arguments.OptionalFile = None,
     keep_columns: str | None = None,
     null_threshold: arguments.NullThreshold = None,
-    columns: arguments.Columns = None,
     loading: arguments.Loading = None,
     flags: Annotated[bulk.BulkFlags | None, Parameter(name="*")] = None,
+    **columns: Any,
 ) -> None:
     """Answer every row of a file with a fine-tuned model, in order.
 
@@ -83,7 +84,8 @@ def predict(
     model, options = bulk.with_int8_engine(model, options, flags)
     predictor = Predictor.load(model, packed=True, **options)
     warn_of_int8(predictor)
-    names = columns_of_training(predictor.checkpoint, file, arguments.columns_of(columns))
+    given = from_flat(ColumnNames, columns)
+    names = columns_of_training(predictor.checkpoint, file, given)
     rows = partial(task_rows, predictor.known_task(), file, names, keep)
     job = Job(model, options, partial(answer_work, kind=kind))
     bulk.work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)

@@ -15,6 +15,7 @@ from filbert.cli.output import output, print_json, print_table
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
 from filbert.files import check_writable
+from filbert.train.options import from_flat
 
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
@@ -232,6 +233,7 @@ def _sentences(
     return sentences
 
 
+@arguments.flags_of(ColumnNames)
 def layers(
     model: arguments.ModelName,
     /,
@@ -239,10 +241,10 @@ def layers(
     task: Annotated[str, arguments.shown_as("TASK")],
     train: arguments.File,
     dev: arguments.File,
-    columns: arguments.Columns = None,
     max_length: arguments.MaxLength = None,
     json: arguments.AsJson = False,
     device: arguments.Device = None,
+    **columns: Any,
 ) -> None:
     """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
 
@@ -259,19 +261,18 @@ def layers(
     from filbert.inspect.layers import probe_layers
 
     predictor = Predictor.load(model, device=device, max_length=max_length)
-    scores = probe_layers(
-        predictor, task, train=train, dev=dev, names=arguments.columns_of(columns)
-    )
+    names = from_flat(ColumnNames, columns)
+    scores = probe_layers(predictor, task, train=train, dev=dev, names=names)
     if json:
         print_json(scores.to_dict())
         return
     print(f"{model}, frozen: {scores.num_train:,} train rows, {scores.num_dev:,} dev rows")
-    names = [n for n, v in scores.metrics[0].items() if v is None or isinstance(v, float)]
+    metrics = [n for n, v in scores.metrics[0].items() if v is None or isinstance(v, float)]
     rows = [
-        [str(layer), *("-" if one[name] is None else f"{one[name]:.4f}" for name in names)]
+        [str(layer), *("-" if one[name] is None else f"{one[name]:.4f}" for name in metrics)]
         for layer, one in enumerate(scores.metrics)
     ]
-    print_table(["layer", *names], rows)
+    print_table(["layer", *metrics], rows)
     print(f"Best {scores.metric}: layer {scores.best}.")
 
 
