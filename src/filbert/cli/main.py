@@ -99,7 +99,8 @@ def read_values(_: App, command: tuple[str, ...], arguments: ArgumentCollection)
         ConfigError: The folder to write is named -.
     """
     for argument in arguments:
-        name, is_whole = argument.field_info.name, int in (argument.hint, *get_args(argument.hint))
+        name = argument.field_info.name
+        is_whole = int in (argument.hint, *get_args(argument.hint))
         for at, token in enumerate(argument.tokens):
             if is_whole and _FRACTION.fullmatch(token.value):
                 raise CoercionError(argument=argument, token=token, target_type=int)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.arguments import AsJson, OptionalFolder, Overwrite, flags_of
-from filbert.cli.output import NOTHING, cell, print_json, print_places, print_run, print_table
+from filbert.cli.output import cell, print_json, print_places, print_run, print_table
 from filbert.errors import printable
+from filbert.report.numbers import MISSING
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import FinetuneOptions
 from filbert.train.pretrain_options import PretrainOptions
@@ -157,7 +158,7 @@ def replay(
     rows: list[tuple[str | Text, ...]] = []
     for one in result.metrics:
         style = "" if result.is_near(one) else "bold red"
-        difference = NOTHING if one.difference is None else f"{one.difference:.2g}"
+        difference = MISSING if one.difference is None else f"{one.difference:.2g}"
         cells = (cell(one.recorded), cell(one.replayed), difference)
         name = printable(f"{one.split} {one.metric.replace('_', ' ')}", 500)
         rows.append((name, *(Text(cell, style=style) for cell in cells)))
