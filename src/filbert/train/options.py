@@ -481,14 +481,15 @@ def with_options(
     """
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    empty, added = inspect.Parameter.empty, []
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    added: list[inspect.Parameter] = []
     for name, option in options.items():
         if name not in signature.parameters:
             default = empty if name in required or option.default is MISSING else option.default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            added.append(
-                inspect.Parameter(name, kind, default=default, annotation=annotation(option))
+            parameter = inspect.Parameter(
+                name, kind, default=default, annotation=annotation(option)
             )
+            added.append(parameter)
     added.sort(key=lambda parameter: parameter.default is not empty)
     # Help pages list the form of the output last.
     parameters = sorted([*own, *added], key=lambda parameter: parameter.name == "json")
