@@ -121,9 +121,13 @@ class _TextEstimator(_OfTexts):
         if files is not None:
             self._keep(files)
 
-    def _answers(self, items: list[Any]) -> list[dict[str, Any]]:
+    def _answers(self, X: Any) -> list[dict[str, Any]]:
         check_is_fitted(self, "model_")
-        return self.model_.predict(items)
+        return self.model_.predict(self._items(X))
+
+    @staticmethod
+    def _items(X: Any) -> list[Any]:
+        return texts_in(X)
 
 
 class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
@@ -154,7 +158,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each label, (texts, labels)."""
-        answers = self._answers(texts_in(X))
+        answers = self._answers(X)
         scores = [[one["scores"][name] for name in self.model_.labels] for one in answers]
         return np.array(scores, np.float64).reshape(-1, len(self.classes_))
 
@@ -172,7 +176,7 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a value for each text."""
-        return np.array([one["value"] for one in self._answers(texts_in(X))], np.float64)
+        return np.array([one["value"] for one in self._answers(X)], np.float64)
 
 
 class TextTagger(_TextEstimator):
@@ -191,7 +195,11 @@ class TextTagger(_TextEstimator):
 
     def predict(self, X: Any) -> list[list[str]]:
         """Return a list of tags for each sentence."""
-        return [one["tags"] for one in self._answers(_word_lists(X))]
+        return [one["tags"] for one in self._answers(X)]
+
+    @staticmethod
+    def _items(X: Any) -> list[Any]:
+        return _word_lists(X)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the F1 of entities, which count if type and both ends are right."""

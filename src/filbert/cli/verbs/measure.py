@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from filbert.cli import arguments
 from filbert.cli.output import print_json, print_table, warn_of_int8
-from filbert.compare.recipe import StudyOptions, usual_recipe
+from filbert.compare.recipe import StudyOptions
 from filbert.errors import ConfigError, printable
 from filbert.report import numbers
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class
@@ -285,12 +285,8 @@ def compare(
     from filbert.report.comparison import StudyFiles
 
     flags = StudyOptions.from_keywords(options).given()
-    if recipe is None and not flags.keys() & {"data", "train"}:
-        raise ConfigError("compare needs a RECIPE, or --data FILE with labelled rows.")
-    if recipe is not None and models:
-        raise ConfigError("--models is for a comparison without a recipe; add tables to it.")
     compared = api.compare(
-        usual_recipe(names_of(models)) if recipe is None else recipe,
+        _given_or_usual(recipe, models, flags),
         out=out,
         only=only,
         overwrite=overwrite,
@@ -310,6 +306,19 @@ def compare(
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         print(f"report:  {compared.folder / 'report.html'}")
     return 1 if failed else 0
+
+
+def _given_or_usual(
+    recipe: str | None, models: tuple[str, ...], flags: dict[str, Any]
+) -> str | dict[str, Any]:
+    """Return the recipe, or that of a comparison of usual models on rows that the flags name."""
+    from filbert.compare.recipe import usual_recipe
+
+    if recipe is None and not flags.keys() & {"data", "train"}:
+        raise ConfigError("compare needs a RECIPE, or --data FILE with labelled rows.")
+    if recipe is not None and models:
+        raise ConfigError("--models is for a comparison without a recipe; add tables to it.")
+    return usual_recipe(names_of(models)) if recipe is None else recipe
 
 
 def print_ranking(study: StudyFiles) -> None:
