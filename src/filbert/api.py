@@ -8,11 +8,10 @@ torch takes a second.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -34,6 +33,7 @@ from filbert.train.options import (
     from_flat,
     names_of,
     options_in,
+    with_options,
 )
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -137,26 +137,11 @@ def _options_of(
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         known = dict(options_in(kind))
         known |= {name: known[long] for name, long in _SHORT.items() if long in known}
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty
-                if name in required or option.default is MISSING
-                else option.default,
-                annotation=_annotation(option),
-            )
-            for name, option in known.items()
-            if name not in signature.parameters
-        ]
-        added.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
-        function.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+        added = with_options(function, known, _annotation, required=required)
         checked = checked_keywords(function)
-        checked.options = kind, [p.name for p in added]  # type: ignore[attr-defined]
+        checked.options = kind, added  # type: ignore[attr-defined]
         return checked
 
     return decorated

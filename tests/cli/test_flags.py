@@ -18,8 +18,7 @@ def test_files_may_follow_a_list_of_names(line, files):
     verb, *words = line.split()
     _, bound, _ = command_app([verb]).parse_args(words, exit_on_error=False, print_error=False)
     assert bound.arguments["files"] == files
-    options = bound.arguments["options"]
-    assert ",".join(options.label_columns) == "a,b"
+    assert ",".join(bound.arguments["label_columns"]) == "a,b"
 
 
 def test_files_of_one_name_are_told_apart():

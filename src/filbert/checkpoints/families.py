@@ -70,11 +70,16 @@ LAYER = (
 
 # Names of the values of two settings in config.json: theirs to ours.
 ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
-    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
-    **dict.fromkeys(("gelu_python_tanh", "gelu_accurate"), "gelu_tanh"),
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "relu": "relu",
-    **dict.fromkeys(("silu", "swish"), "silu"),
+    "silu": "silu",
+    "swish": "silu",
 }
 _POOLED = {"cls": "cls", "mean": "mean"}
 
@@ -359,8 +364,12 @@ _THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
 _FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
 # No release has other values.
 _MODERNBERT_FLAGS = {
-    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
-    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "tie_word_embeddings": True,
 }
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from filbert.data.columns import ColumnNames
-from filbert.errors import ConfigError, InputError
-from filbert.train.options import NAME_LISTS, LabelledFileOptions, Option, from_flat, options_in
+from filbert.errors import InputError
+from filbert.train.options import NAME_LISTS, Option, options_in, with_options
 
 STDIO = "-"
-# cyclopts reads a lone - as a misspelt flag, so `main` passes this instead.
-_DISGUISED = "(standard input or output)"
 # What `--help` calls the value of an option, instead of its type.
 _WORDS = {
     "task": "TASK", "model": "MODEL", "teacher": "MODEL", "student": "MODEL", "tokenizer": "FOLDER",
@@ -28,7 +25,8 @@ _WORDS = {
 }  # fmt: skip
 # cyclopts 4 prints no words for values.
 _PRINTS_WORDS = "metavar" in inspect.signature(Parameter).parameters
-_FRACTION = re.compile(r"[+-]?\d*\.\d+")
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def shown_as(word: str, text: str | None = None, **settings: Any) -> Parameter:
@@ -37,30 +35,23 @@ def shown_as(word: str, text: str | None = None, **settings: Any) -> Parameter:
     return Parameter(**settings, metavar=word) if _PRINTS_WORDS else Parameter(**settings)
 
 
-def flags_of(kind: type, *, required: Sequence[str] = (), hidden: Sequence[str] = ()) -> type:
-    """Return a flat dataclass with one field per option of `kind`, for the command line parser.
+def flags_of(
+    kind: type, *, required: Sequence[str] = (), hidden: Sequence[str] = ()
+) -> Callable[[Verb], Verb]:
+    """Decorate a verb whose `**options` are those of a class, so that each of them is a flag.
 
     `--help` does not list those in `hidden`, which the verb refuses.
     """
-    options = options_in(kind).values()
-    flat = make_dataclass(
-        f"{kind.__name__.removesuffix('Options')}Flags",
-        [
-            (
-                one.name,
-                Annotated[one.type, _settings(one, hidden)],
-                field(default=MISSING if one.name in required else one.default),
-            )
-            for one in options
-        ],
-        frozen=True,
-        kw_only=True,
-    )
-    flat.__module__ = kind.__module__  # cyclopts ignores classes of the standard library
-    names = {one.name for one in options}
-    entries = "\n".join(f"    {one.name}: {help_text(one, names)}" for one in options)
-    flat.__doc__ = f"{kind.__doc__}\n\nAttributes:\n{entries}\n"
-    return flat
+    options = options_in(kind)
+
+    def annotation(option: Option) -> Any:
+        return Annotated[option.type, _settings(option, options, hidden)]
+
+    def decorated(verb: Verb) -> Verb:
+        with_options(verb, options, annotation, required=required)
+        return verb
+
+    return decorated
 
 
 def help_text(option: Option, names: Collection[str]) -> str:
@@ -78,9 +69,10 @@ def help_text(option: Option, names: Collection[str]) -> str:
     )
 
 
-def _settings(option: Option, hidden: Sequence[str]) -> Parameter:
-    """Return the parser's settings for an option."""
+def _settings(option: Option, names: Collection[str], hidden: Sequence[str]) -> Parameter:
+    """Return the parser's settings for an option of a verb that has the options `names`."""
     settings: dict[str, Any] = {"show": option.name not in hidden}
+    settings["help"] = help_text(option, names)
     if option.default is True:
         settings["negative"] = f"--no-{option.name.replace('_', '-')}"
     if option.name in NAME_LISTS:
@@ -94,40 +86,6 @@ def _settings(option: Option, hidden: Sequence[str]) -> Parameter:
     return shown_as(word + "..." * ("tuple" in str(option.type)), **settings)
 
 
-def disguised(token: str) -> str:
-    """Return a word of the command line in the form that cyclopts accepts as a value."""
-    return _DISGUISED if token == STDIO else token
-
-
-def undisguised(value: Any) -> Any:
-    """Return a value, list or dataclass of options with every - as the user typed it."""
-    if isinstance(value, str):
-        return STDIO if value == _DISGUISED else value
-    if isinstance(value, Path):
-        return Path(STDIO) if str(value) == _DISGUISED else value
-    if isinstance(value, list | tuple):
-        return type(value)(map(undisguised, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        now = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
-        changed = {name: new for name, v in now.items() if (new := undisguised(v)) != v}
-        return replace(value, **changed) if changed else value
-    return value
-
-
-def refuse_stdout(values: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if the folder to write is named -."""
-    for name, value in values.items():
-        if name in ("out", "target") and str(value) == STDIO:
-            raise ConfigError(f"- is standard output; name a folder as {name}.")
-        if is_dataclass(value):
-            refuse_stdout(vars(value))
-
-
-def columns_of(given: Any) -> ColumnNames:
-    """Return the names of columns, with lists between commas split."""
-    return from_flat(ColumnNames, vars(given) if given else {})
-
-
 def text_on_stdin() -> str:
     """Return all of stdin, without white space at both ends."""
     try:
@@ -135,41 +93,6 @@ def text_on_stdin() -> str:
     except UnicodeDecodeError as error:
         raise InputError("The text on stdin is not UTF-8.") from error
 
-
-def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "") -> None:
-    """Refuse a fraction for a whole number, which cyclopts would round silently.
-
-    Args:
-        pairs: Names of options, as flags or as keys of the recipe `source`, with their values.
-    """
-    fractions = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
-    if not fractions:
-        return
-    whole = {
-        name.removeprefix("--")
-        for argument in app.assemble_argument_collection()
-        for name in argument.names
-        if argument.hint is int or int in get_args(argument.hint)
-    }
-    for name, value in fractions:
-        if name.removeprefix("--").replace("_", "-") in whole:
-            place = f"{source}: {name}" if source else name
-            raise ConfigError(f"{place} is {value}; it must be a whole number.")
-
-
-def flags_with_values(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each `--flag value` and `--flag=value` of a command line."""
-    for at, token in enumerate(tokens):
-        flag, equals, value = token.partition("=")
-        if flag.startswith("--"):
-            yield flag, value if equals else "".join(tokens[at + 1 : at + 2])
-
-
-if TYPE_CHECKING:
-    _LabelledFileFlags = Any
-    _ColumnFlags = Any
-else:
-    _LabelledFileFlags, _ColumnFlags = flags_of(LabelledFileOptions), flags_of(ColumnNames)
 
 # Models.
 ModelName = Annotated[str, shown_as("MODEL", "folder, built-in name or Hub id.")]
@@ -212,8 +135,6 @@ Separator = Annotated[
     str | None,
     Parameter(help='character between the fields of a CSV or TSV file, such as ";".'),
 ]
-Columns = Annotated[_ColumnFlags | None, Parameter(name="*")]
-LabelledFile = Annotated[_LabelledFileFlags | None, Parameter(name="*")]
 TASKS = "classification, regression, tagging, span_qa, multiple_choice or embedding."
 
 MaxLoss = Annotated[

@@ -1,18 +1,15 @@
-"""Rows of a file through a model: the options, the checks before, the counts and the summary.
-
-`predict` and `embed` call `work_through`, `fill` and `score` call `answer_texts`.
-"""
+"""Rows of a file through a model: the options, the checks before, the counts and the summary."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from filbert.cli.arguments import STDIO
 from filbert.cli.output import is_stream, output, progress_printer, refuse_own_source
@@ -26,8 +23,6 @@ from filbert.train.options import check_choice, check_range
 
 if TYPE_CHECKING:
     from filbert.inference.bulk import Job, Output, Work
-    from filbert.inference.predictor import Predictor
-    from filbert.text.tokenizer import Tokenizer
 
 # Seconds of a run whose speed is printed.
 _SPEED_AFTER = 10
@@ -144,35 +139,6 @@ def work_through(
                 counts.done(entry.rows, entry.empty, entry.truncated)
 
 
-def answer_texts(
-    verb: str,
-    predictor: Predictor,
-    rows: Iterable[Row],
-    *,
-    check: Callable[[str, Tokenizer, str], str],
-    run: Callable[[Iterator[str], Counts], Iterator[dict[str, Any]]],
-    source: str,
-    out: str | None,
-) -> Iterator[dict[str, Any]]:
-    """Answer the texts of a file; write one JSON object a line, and yield it.
-
-    Args:
-        check: Returns a text as `run` expects it; its last argument is the text's place.
-        run: Answers texts.
-    """
-    with Counts(verb, predictor.max_length, source, out) as counts, output(out) as stream:
-
-        def texts() -> Iterator[str]:
-            for row in rows:
-                counts.num_empty += not row.values["text"].strip()
-                yield check(row.values["text"], predictor.tokenizer, row.where)
-
-        for answer in run(texts(), counts):
-            counts.done(1, 0, answer["truncated"])
-            stream.write(answer_line(answer, {}))
-            yield answer
-
-
 class Counts:
     """Counts answered, empty and truncated rows; shows progress and a summary.
 
@@ -210,6 +176,17 @@ class Counts:
         self.num_truncated += truncated
         if rows > 1 or before // 256 < self.num_rows // 256:
             self._show(self.num_rows)
+
+    def texts(self, rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+        """Yield the text of each row with its place, and count the empty ones."""
+        for row in rows:
+            self.num_empty += not row.values["text"].strip()
+            yield row.values["text"], row.where
+
+    def write(self, answer: Mapping[str, Any], stream: IO[str]) -> None:
+        """Write and count the answer to one row."""
+        stream.write(answer_line(answer, {}))
+        self.done(1, 0, answer["truncated"])
 
     def share(self, rows: int, share: float) -> None:
         """Show that this share of the next `rows` rows is answered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,20 +13,13 @@ from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, ArgumentCollection, CoercionError, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.arguments import (
-    disguised,
-    flags_with_values,
-    refuse_fractions,
-    refuse_stdout,
-    shown_as,
-    undisguised,
-)
+from filbert.cli.arguments import STDIO, shown_as
 from filbert.errors import ConfigError, FilbertError, on_terminal, printable
 from filbert.files import THREADS_VARIABLE, available_cores, cpu_quota
 from filbert.train.options import keys_of_tables
@@ -79,6 +73,9 @@ RECIPE_OPTIONS = {
     "distill": ("filbert.train.distill_options", "DistillOptions"),
 }
 
+# cyclopts reads a lone - as a misspelt flag, so it gets this instead.
+_DISGUISED = "(standard input or output)"
+_FRACTION = re.compile(r"[+-]?\d*\.\d+")
 
 # The command line, for the help page.
 _words: list[str] = []
@@ -92,6 +89,26 @@ class _Help:
 
     def render_usage(self, console: Any, _: Any, usage: Any) -> None:
         import_module("filbert.cli.help").print_usage(console, str(usage))
+
+
+def read_values(_: App, command: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Check the texts of all values, of flags and of a recipe, before cyclopts converts them.
+
+    Raises:
+        CoercionError: A fraction for a whole number, which cyclopts would round.
+        ConfigError: The folder to write is named -.
+    """
+    for argument in arguments:
+        name = argument.field_info.name
+        is_whole = int in (argument.hint, *get_args(argument.hint))
+        for at, token in enumerate(argument.tokens):
+            if is_whole and _FRACTION.fullmatch(token.value):
+                raise CoercionError(argument=argument, token=token, target_type=int)
+            if token.value == _DISGUISED:
+                argument.tokens[at] = token.evolve(value=STDIO)
+            is_stdio = token.value in (STDIO, _DISGUISED)
+            if is_stdio and name in ("out", "target") and command[0] not in TO_STDOUT:
+                raise ConfigError(f"- is standard output; name a folder as {name}.")
 
 
 app = App(
@@ -110,6 +127,7 @@ app = App(
         ),
     ),
     help_formatter=_Help(),
+    config=(read_values,),
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
@@ -187,30 +205,18 @@ def launch(
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
         )
-    known = tokens[:1] and tokens[0] in VERBS
-    # The verb, with its subcommand.
-    path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
-    if known:
-        refuse_fractions(command_app(path), flags_with_values(tokens[len(path) :]))
     if recipe is not None:
-        # Under the verb's name: otherwise cyclopts would read a key such as "corpus" as a verb.
         content = without_overruled(_flat_recipe(recipe, tokens[0]), tokens)
-        if known:
-            refuse_fractions(command_app(path), content.items(), str(recipe))
-        for name in reversed(path):
-            content = {name: content}
-        app.config = (Dict(content, source=str(recipe)),)
-    written = tuple(map(disguised, tokens))
-    command, bound, _ = app.parse_args(written, exit_on_error=False, print_error=False)
-    bound.arguments.update({name: undisguised(value) for name, value in bound.arguments.items()})
-    if known and tokens[0] not in TO_STDOUT:
-        refuse_stdout(bound.arguments)
-    return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+        # Under the verb's name: otherwise cyclopts would read a key such as "corpus" as a verb.
+        if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()):
+            content = {tokens[1]: content}
+        app.config = (Dict({tokens[0]: content}, source=str(recipe)), read_values)
+    words = [_DISGUISED if token == STDIO else token for token in tokens]
+    return app(words, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 
 
 def _use_threads(count: int) -> None:
     """Let this process, and those that it starts, compute with `count` threads."""
-    refuse_fractions(app.meta, flags_with_values(_words))
     if count < 1:
         raise ConfigError(f"--threads is {count}; it must be a whole number above zero.")
     os.environ["OMP_NUM_THREADS"] = os.environ[THREADS_VARIABLE] = str(count)
@@ -291,7 +297,7 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _fail(_MEMORY, EXIT_INPUT)
     finally:
-        app.config = ()
+        app.config = (read_values,)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from filbert.cli.arguments import STDIO
 from filbert.errors import ConfigError, printable
 from filbert.files import check_writable, staged
+from filbert.report.numbers import MISSING
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 # Seconds between two progress lines.
 INTERVAL = 30.0
-# A missing value in a table, and the most characters of a cell.
-NOTHING = "–"
+# The most characters of a cell of a table.
 _LONG = 64
 
 
@@ -192,7 +192,7 @@ def output(out: str | None) -> Iterator[IO[str]]:
 def cell(value: Any, limit: int = _LONG) -> str:
     """Return a value as one cell of a table, with at most `limit` characters."""
     if value is None or value in ([], ()):
-        return NOTHING
+        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():

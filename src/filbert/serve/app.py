@@ -94,7 +94,8 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     # FastAPI has handlers of its own for these two; `Limits` handles the rest.
     for kind in (RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuse)
-    for router in (tei.router, own.router, openai.router, about.router):
+    routers = (tei.router, own.router, openai.router, openai.bert_as_service, about.router)
+    for router in routers:
         app.include_router(router)
     if settings.page:
         app.router.routes += about.page_routes

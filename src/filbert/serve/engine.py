@@ -246,13 +246,21 @@ class Engine:
         self._metrics.answered(self.name, tokenization=spent, queue=queue, tokens=tokens)
         return Results(items, spent, queue, request.ended - request.began, tokens)
 
-    async def in_pool(self, call: Callable[[], _T]) -> _T:
-        """Run a call in the tokenisation threads, or refuse with 503 if the engine is stopping."""
+    async def in_pool(self, call: Callable[[], _T], seconds: float | None = None) -> _T:
+        """Return the result of a call in the tokenisation threads.
+
+        Raises:
+            Refusal: 503, the engine is stopping or the time limit passed. A call that has begun
+                continues.
+        """
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError as error:  # the pool is shut down
             raise stopping() from error
-        return await running
+        try:
+            return await asyncio.wait_for(running, seconds)
+        except asyncio.TimeoutError as error:
+            raise late() from error
 
     def _admit(self, request: _Request, seconds: float | None) -> None:
         """Refuse a request that others would hold up for too long."""

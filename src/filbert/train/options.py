@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib.util import find_spec
 from operator import attrgetter
@@ -486,6 +486,36 @@ def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
             doc = docs.get(part.name, "")
             found[name] = Option(name, (part.name,), types[part.name], default, doc)
     return found
+
+
+def with_options(
+    function: Callable[..., Any],
+    options: Mapping[str, Option],
+    annotation: Callable[[Option], Any],
+    *,
+    required: Collection[str] = (),
+) -> list[str]:
+    """List options as keywords in the signature of a function, which takes them as `**options`.
+
+    Returns:
+        The added keywords: those that the function does not list itself, the required ones first.
+    """
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    added: list[inspect.Parameter] = []
+    for name, option in options.items():
+        if name not in signature.parameters:
+            default = empty if name in required or option.default is MISSING else option.default
+            parameter = inspect.Parameter(
+                name, kind, default=default, annotation=annotation(option)
+            )
+            added.append(parameter)
+    added.sort(key=lambda parameter: parameter.default is not empty)
+    # Help pages list the form of the output last.
+    parameters = sorted([*own, *added], key=lambda parameter: parameter.name == "json")
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return [parameter.name for parameter in added]
 
 
 def flat(options: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from filbert.cli import arguments, bulk
 from filbert.cli.output import (
     check_lines_file,
     is_stream,
+    output,
     print_json,
     print_table,
     refuse_own_source,
@@ -25,7 +26,7 @@ from filbert.errors import ConfigError, InputError, install_hint, printable
 from filbert.inference.answer_file import TABLES, rounded
 from filbert.serve.settings import ModelSettings, Settings, named_models
 from filbert.text.masks import EXAMPLE, MASK, check_masked, mask_spans
-from filbert.train.options import names_of
+from filbert.train.options import from_flat, names_of
 
 if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor
@@ -37,6 +38,7 @@ _SETTINGS, _MODEL_SETTINGS = Settings(), ModelSettings()
 _FLAT = Parameter(name="*", negative_bool="no-")
 
 
+@arguments.flags_of(ColumnNames)
 def predict(
     model: Annotated[
         str,
@@ -51,9 +53,9 @@ def predict(
     out: arguments.OptionalFile = None,
     keep_columns: str | None = None,
     null_threshold: arguments.NullThreshold = None,
-    columns: arguments.Columns = None,
     loading: arguments.Loading = None,
     flags: Annotated[bulk.BulkFlags | None, Parameter(name="*")] = None,
+    **columns: Any,
 ) -> None:
     """Answer every row of a file with a fine-tuned model, in order.
 
@@ -83,7 +85,8 @@ def predict(
     model, options = bulk.with_int8_engine(model, options, flags)
     predictor = Predictor.load(model, packed=True, **options)
     warn_of_int8(predictor)
-    names = columns_of_training(predictor.checkpoint, file, arguments.columns_of(columns))
+    given = from_flat(ColumnNames, columns)
+    names = columns_of_training(predictor.checkpoint, file, given)
     rows = partial(task_rows, predictor.known_task(), file, names, keep)
     job = Job(model, options, partial(answer_work, kind=kind))
     bulk.work_through(job, job.make(predictor), rows, flags, verb="predict", source=file, out=out)
@@ -210,16 +213,10 @@ def fill(
     assert file is not None
     refuse_own_source(file, out)
     rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
-    for _ in bulk.answer_texts(
-        "fill",
-        predictor,
-        rows,
-        check=check_masked,
-        run=lambda texts, counts: fill_masks(predictor, texts, top=top),
-        source=file,
-        out=out,
-    ):
-        pass
+    with bulk.Counts("fill", predictor.max_length, file, out) as counts, output(out) as stream:
+        texts = (check_masked(t, predictor.tokenizer, where) for t, where in counts.texts(rows))
+        for answer in fill_masks(predictor, texts, top=top):
+            counts.write(answer, stream)
 
 
 def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> None:
@@ -281,21 +278,15 @@ def score(
     rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
     predictor = Predictor.load(model, **vars(loading or arguments.LoadFlags()))
     total = {"num_texts": 0, "num_scored": 0, "num_unknown": 0, "num_truncated": 0, "pll": 0.0}
-    for answer in bulk.answer_texts(
-        "score",
-        predictor,
-        rows,
-        check=check_whole,
-        run=lambda texts, counts: score_texts(
-            predictor, texts, with_tokens=tokens, on_share=counts.share
-        ),
-        source=file,
-        out=os.devnull if json and out is None else out,
-    ):
-        total["num_texts"] += 1
-        total["num_truncated"] += answer["truncated"]
-        for name in ("num_scored", "num_unknown", "pll"):
-            total[name] += answer[name]
+    out = os.devnull if json and out is None else out
+    with bulk.Counts("score", predictor.max_length, file, out) as counts, output(out) as stream:
+        texts = (check_whole(t, predictor.tokenizer, where) for t, where in counts.texts(rows))
+        for answer in score_texts(predictor, texts, with_tokens=tokens, on_share=counts.share):
+            counts.write(answer, stream)
+            total["num_texts"] += 1
+            total["num_truncated"] += answer["truncated"]
+            for name in ("num_scored", "num_unknown", "pll"):
+                total[name] += answer[name]
     scored, unknown = int(total["num_scored"]), total["num_unknown"]
     mean = perplexity(total["pll"], scored)
     if json:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LABELS_SHOWN = 6
 
 
+@arguments.flags_of(LabelledFileOptions)
 def check(
     files: tuple[str, ...],
     /,
@@ -35,8 +36,8 @@ def check(
     model: arguments.OptionalModel = None,
     max_length: arguments.MaxLength = None,
     near_duplicates: bool = False,
-    options: arguments.LabelledFile = None,
     json: arguments.AsJson = False,
+    **options: Any,
 ) -> int:
     """Report what is wrong with a data set before anything is trained.
 
@@ -63,7 +64,7 @@ def check(
     from filbert.tasks.doctor import check as check_rows
     from filbert.train.log import progress_bar
 
-    data = from_flat(LabelledFileOptions, vars(options) if options else {})
+    data = from_flat(LabelledFileOptions, options)
     checked = task_class(task).from_options(data.task, data.columns)
     tokenizer = None
     if model is not None:

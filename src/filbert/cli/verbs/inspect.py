@@ -15,6 +15,7 @@ from filbert.cli.output import output, print_json, print_table
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
 from filbert.files import check_writable
+from filbert.train.options import from_flat
 
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
@@ -230,6 +231,7 @@ def _sentences(
     return sentences
 
 
+@arguments.flags_of(ColumnNames)
 def layers(
     model: arguments.ModelName,
     /,
@@ -237,10 +239,10 @@ def layers(
     task: Annotated[str, arguments.shown_as("TASK")],
     train: arguments.File,
     dev: arguments.File,
-    columns: arguments.Columns = None,
     max_length: arguments.MaxLength = None,
     json: arguments.AsJson = False,
     device: arguments.Device = None,
+    **columns: Any,
 ) -> None:
     """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
 
@@ -257,20 +259,19 @@ def layers(
     from filbert.inspect.layers import probe_layers
 
     predictor = Predictor.load(model, device=device, max_length=max_length)
-    scores = probe_layers(
-        predictor, task, train=train, dev=dev, names=arguments.columns_of(columns)
-    )
+    names = from_flat(ColumnNames, columns)
+    scores = probe_layers(predictor, task, train=train, dev=dev, names=names)
     if json:
         print_json(scores)
         return
     num_rows, probes = scores["rows"], scores["layers"]
     print(f"{model}, frozen: {num_rows['train']:,} train rows, {num_rows['dev']:,} dev rows")
-    names = [n for n, v in probes[0].items() if v is None or isinstance(v, float)]
+    metrics = [n for n, v in probes[0].items() if v is None or isinstance(v, float)]
     rows = [
-        [str(one["layer"]), *("-" if one[n] is None else f"{one[n]:.4f}" for n in names)]
+        [str(one["layer"]), *("-" if one[n] is None else f"{one[n]:.4f}" for n in metrics)]
         for one in probes
     ]
-    print_table(["layer", *names], rows)
+    print_table(["layer", *metrics], rows)
     print(f"Best {scores['metric']}: layer {scores['best']}.")
 
 

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor
     from filbert.report.comparison import StudyFiles
 
-    StudyFlags = Any
-else:
-    StudyFlags = arguments.flags_of(StudyOptions)
-
 # Labels of the largest confusion matrix, its width without the names of rows, and the confusions
 # that are listed for more labels.
 _MATRIX_LABELS, _WIDTH, _CONFUSIONS = 12, 56, 10
@@ -49,6 +45,7 @@ _SecondPrecision = Annotated[
 ]
 
 
+@arguments.flags_of(LabelledFileOptions)
 def evaluate(
     model: str | None = None,
     /,
@@ -58,12 +55,12 @@ def evaluate(
     predictions: arguments.OptionalFile = None,
     null_odds: arguments.OptionalFile = None,
     out: arguments.OptionalFolder = None,
-    options: arguments.LabelledFile = None,
     json: arguments.AsJson = False,
     null_threshold: arguments.NullThreshold = None,
     against: _SecondPrecision = None,
     max_loss: arguments.MaxLoss = None,
     loading: arguments.Loading = None,
+    **options: Any,
 ) -> None:
     """Measure a model on labelled rows or text, or score predictions of another program.
 
@@ -88,7 +85,7 @@ def evaluate(
         raise ConfigError("--max-loss needs --against, the precision to compare with.")
     if out is not None and Path(out).is_file():
         raise ConfigError(f"--out {out} is a file; name a folder.")
-    flags = from_flat(LabelledFileOptions, vars(options) if options else {})
+    flags = from_flat(LabelledFileOptions, options)
     answers: list[Answered] = []
     load = vars(loading or arguments.LoadFlags()) | {"null_threshold": null_threshold}
     if against is not None and (load["backend"] != "torch" or data == arguments.STDIO):
@@ -253,16 +250,17 @@ def _print_confusions(labels: list[str], pairs: Sequence[tuple[str, str]]) -> No
     print_table(["label \\ predicted", *heads], matrix, texts=[0])
 
 
+@arguments.flags_of(StudyOptions)
 def compare(
     recipe: str | None = None,
     /,
     *,
     out: arguments.Folder,
     models: Annotated[tuple[str, ...], arguments.shown_as("MODEL...")] = (),
-    options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
     only: tuple[str, ...] = (),
     overwrite: bool = False,
     json: arguments.AsJson = False,
+    **options: Any,
 ) -> int:
     """Train and measure several models on the same rows; one report with intervals and tests.
 
@@ -286,7 +284,7 @@ def compare(
     from filbert import api
     from filbert.report.comparison import StudyFiles
 
-    flags = {} if options is None else from_flat(StudyOptions, vars(options)).given()
+    flags = from_flat(StudyOptions, options).given()
     compared = api.compare(
         _given_or_usual(recipe, models, flags),
         out=out,

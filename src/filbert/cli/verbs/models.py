@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from filbert.cli import arguments
 from filbert.cli.output import cell, metric_lines, print_json, print_table
+from filbert.data.columns import ColumnNames
 from filbert.errors import printable
 
 _ONLY_IN_JSON = ("encoder_parameters", "problem_type", "config", "metrics", "tensors")
@@ -75,6 +76,7 @@ def print_differences(result: dict[str, Any]) -> None:
     print(verdict)
 
 
+@arguments.flags_of(ColumnNames)
 def convert(
     source: str,
     target: arguments.OutFolder,
@@ -84,9 +86,9 @@ def convert(
     data: arguments.OptionalFile = None,
     max_loss: arguments.MaxLoss = None,
     adapter: str | None = None,
-    columns: arguments.Columns = None,
     overwrite: arguments.Overwrite = False,
     json: arguments.AsJson = False,
+    **columns: Any,
 ) -> None:
     """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
 
@@ -115,7 +117,7 @@ def convert(
         max_loss=max_loss,
         adapter=adapter,
         overwrite=overwrite,
-        **vars(arguments.columns_of(columns)),
+        **columns,
     )
     for note in facts["notes"]:
         print(note, file=sys.stderr)
@@ -145,6 +147,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
         print("\n".join(metric_lines(int8["float32"], int8["int8"])))
 
 
+@arguments.flags_of(ColumnNames)
 def export(
     model: arguments.ModelName,
     /,
@@ -155,9 +158,9 @@ def export(
     pooling: arguments.Pooling = None,
     data: arguments.OptionalFile = None,
     max_loss: arguments.MaxLoss = None,
-    columns: arguments.Columns = None,
     overwrite: arguments.Overwrite = False,
     json: arguments.AsJson = False,
+    **columns: Any,
 ) -> None:
     """Write a model for other runtimes, after comparing what it computes with the original.
 
@@ -181,7 +184,7 @@ def export(
         data=data,
         max_loss=max_loss,
         overwrite=overwrite,
-        **vars(arguments.columns_of(columns)),
+        **columns,
     )
     print_json(facts) if json else print("\n".join(_lines(out, facts)))
 
@@ -201,6 +204,7 @@ def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+@arguments.flags_of(ColumnNames)
 def shrink(
     model: arguments.ModelName,
     /,
@@ -208,9 +212,9 @@ def shrink(
     out: arguments.OutFolder,
     keep_layers: str | None = None,
     vocabulary_from: Annotated[tuple[str, ...], arguments.shown_as("FILE...")] = (),
-    columns: arguments.Columns = None,
     overwrite: arguments.Overwrite = False,
     json: arguments.AsJson = False,
+    **columns: Any,
 ) -> None:
     """Make a model smaller without training, as a start for finetune or distill.
 
@@ -229,7 +233,7 @@ def shrink(
         keep_layers=keep_layers,
         vocabulary_from=vocabulary_from,
         overwrite=overwrite,
-        **vars(arguments.columns_of(columns)),
+        **columns,
     )
     print_json(facts) if json else _print_steps(out, facts)
 

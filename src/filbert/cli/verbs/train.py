@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.arguments import AsJson, OptionalFolder, Overwrite, flags_of
-from filbert.cli.output import NOTHING, cell, print_json, print_places, print_run, print_table
+from filbert.cli.output import cell, print_json, print_places, print_run, print_table
 from filbert.errors import printable
+from filbert.report.numbers import MISSING
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import FinetuneOptions
 from filbert.train.pretrain_options import PretrainOptions
@@ -16,22 +17,13 @@ from filbert.train.pretrain_options import PretrainOptions
 if TYPE_CHECKING:
     from filbert.api import Run
 
-    FinetuneFlags = Any
-    PretrainFlags = Any
-    DistillFlags = Any
-else:
-    FinetuneFlags = flags_of(FinetuneOptions, required=("out",))
-    PretrainFlags = flags_of(PretrainOptions, hidden=("seeds", "metric", "patience", "baseline"))
-    DistillFlags = flags_of(DistillOptions, required=("out",), hidden=("seeds", "baseline"))
 
-
-def finetune(
-    *, options: Annotated[FinetuneFlags, Parameter(name="*")], json: AsJson = False
-) -> int:
+@flags_of(FinetuneOptions, required=("out",))
+def finetune(*, json: AsJson = False, **options: Any) -> int:
     """Fine-tune a model on labelled rows and write a run folder."""
     from filbert import api
 
-    run = api.finetune(**vars(options))
+    run = api.finetune(**options)
     if not run.facts:  # not the first of several processes
         return 0
 
@@ -81,11 +73,8 @@ def _print_folds(folds: dict[str, Any]) -> None:
         print(f"failed: fold {', '.join(folds['failed'])}")
 
 
-def pretrain(
-    *,
-    options: Annotated[PretrainFlags | None, Parameter(name="*")] = None,
-    json: AsJson = False,
-) -> None:
+@flags_of(PretrainOptions, hidden=("seeds", "metric", "patience", "baseline"))
+def pretrain(*, json: AsJson = False, **options: Any) -> None:
     """Pre-train on raw text: filbert pretrain RECIPE [--out DIR] [--key value].
 
     RECIPE is a TOML file with these options, or the name of a built-in recipe:
@@ -96,9 +85,8 @@ def pretrain(
     from filbert import api
     from filbert.report.table import throughput
 
-    given = dict(vars(options)) if options else {}
-    run = api.pretrain(**given)
-    if given.get("objective") in api.LINEAGE and not json:
+    run = api.pretrain(**options)
+    if options.get("objective") in api.LINEAGE and not json:
         for split, metrics in run.metrics.items():
             print(f"{split}: " + ", ".join(f"{name} {n:.4f}" for name, n in metrics.items()))
         print(f"model: {run.folder}")
@@ -106,7 +94,8 @@ def pretrain(
     _print_finished(run, throughput(run.facts) if run.facts and not json else "", json=json)
 
 
-def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJson = False) -> None:
+@flags_of(DistillOptions, required=("out",), hidden=("seeds", "baseline"))
+def distill(*, json: AsJson = False, **options: Any) -> None:
     """Train a small model on a large one: filbert distill [RECIPE] --teacher MODEL --out DIR.
 
     With --train it learns a fine-tuned teacher's answers to labelled rows, with --corpus the
@@ -115,7 +104,7 @@ def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJs
     """
     from filbert import api
 
-    _print_finished(api.distill(**vars(options)), json=json)
+    _print_finished(api.distill(**options), json=json)
 
 
 def _print_finished(run: Run, *lines: str, json: bool) -> None:
@@ -169,7 +158,7 @@ def replay(
     rows: list[tuple[str | Text, ...]] = []
     for one in result.metrics:
         style = "" if result.is_near(one) else "bold red"
-        difference = NOTHING if one.difference is None else f"{one.difference:.2g}"
+        difference = MISSING if one.difference is None else f"{one.difference:.2g}"
         cells = (cell(one.recorded), cell(one.replayed), difference)
         name = printable(f"{one.split} {one.metric.replace('_', ' ')}", 500)
         rows.append((name, *(Text(cell, style=style) for cell in cells)))

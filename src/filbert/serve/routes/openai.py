@@ -14,19 +14,19 @@ from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
 from filbert.serve.errors import Refusal
-from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
+from filbert.serve.routes.shared import Caller, json_list, json_parts, refusals
 from filbert.serve.schema import EmbeddingsRequest, EncodeRequest, OpenAIErrorReply
 from filbert.text.tokenizer import Tokenizer
 
-router = APIRouter()
+router = APIRouter(tags=["OpenAI"], responses=refusals(OpenAIErrorReply))
+bert_as_service = APIRouter(tags=["bert-as-service"], responses=refusals())
 
 _STARTED = int(time.time())
-_OPENAI: dict[str, Any] = {"tag": "OpenAI", "error_model": OpenAIErrorReply}
 
 
 # text-embeddings-inference has it at /embeddings too.
 @router.post("/embeddings", include_in_schema=False)
-@router.post("/v1/embeddings", **documented("One vector per input", **_OPENAI))
+@router.post("/v1/embeddings", summary="One vector per input")
 async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     """Return vectors of unit length. Token ids may include the special tokens."""
     # With one model any name is accepted, so that clients of other servers need no change.
@@ -48,13 +48,13 @@ async def embeddings(body: EmbeddingsRequest, call: Caller) -> Response:
     return await call.reply(content, results)
 
 
-@router.get("/v1/models", **documented("The loaded models", **_OPENAI))
+@router.get("/v1/models", summary="The loaded models")
 async def models(call: Caller) -> dict[str, Any]:
     """Return names that requests may give as `model`; GET /info has what each can do."""
     return {"object": "list", "data": [_entry(name) for name in call.engines]}
 
 
-@router.get("/v1/models/{model:path}", **documented("One loaded model", **_OPENAI))
+@router.get("/v1/models/{model:path}", summary="One loaded model")
 async def one_model(model: str, call: Caller) -> dict[str, Any]:
     """Return the entry of one model."""
     return _entry(call.engines.find(model, "tokenize").name)
@@ -64,7 +64,7 @@ def _entry(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": _STARTED, "owned_by": "filbert"}
 
 
-@router.post("/encode", **documented("One vector per text", tag="bert-as-service"))
+@bert_as_service.post("/encode", summary="One vector per text")
 async def encode(body: EncodeRequest, call: Caller) -> Response:
     """Return vectors of texts or of lists of tokens, pooled as set in the model's folder."""
     engine, inputs = call.start(body.model, "embed", body.texts, "texts")

@@ -14,14 +14,12 @@ from filbert.data.texts import cleaned
 from filbert.inspect.attention import layers_and_heads
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
-from filbert.serve.routes.shared import Caller, documented, json_list, json_parts, refuse_size
+from filbert.serve.routes.shared import Caller, json_list, json_parts, refusals, refuse_size
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
 from filbert.text.masks import mask_spans
 from filbert.text.tokenizer import Text
 
-router = APIRouter()
-
-_TAG = "filbert"
+router = APIRouter(tags=["filbert"], responses=refusals())
 
 # A number of a map in JSON: 0.1234 and a comma.
 _BYTES_PER_NUMBER = 7
@@ -32,7 +30,7 @@ _MAX_ATTENTION_TOKENS = 512
 _NUM_BEST = 5
 
 
-@router.post("/fill", **documented("Words for masks", tag=_TAG))
+@router.post("/fill", summary="Words for masks")
 async def fill(body: FillRequest, call: Caller) -> Response:
     """Return candidates for every [MASK], best first."""
     engine, texts = call.start(body.model, "fill", body.inputs)
@@ -45,7 +43,7 @@ async def fill(body: FillRequest, call: Caller) -> Response:
     return await call.reply([result.value for result in results.items], results, single=single)
 
 
-@router.post("/tag", **documented("Tags and entities", tag=_TAG))
+@router.post("/tag", summary="Tags and entities")
 async def tag(body: TagRequest, call: Caller) -> Response:
     """Return one tag for every word of a text of any length, and the entities that they form."""
     engine, texts = call.start(body.model, "tag", body.inputs)
@@ -54,7 +52,7 @@ async def tag(body: TagRequest, call: Caller) -> Response:
     return await call.reply([result.value for result in results.items], results, single=single)
 
 
-@router.post("/answer", **documented("The best answer", tag=_TAG))
+@router.post("/answer", summary="The best answer")
 async def answer(body: AnswerRequest, call: Caller) -> Response:
     """Return the best answer in one of the documents, which are read in full."""
     call.check([body.question], "question")
@@ -71,7 +69,7 @@ async def answer(body: AnswerRequest, call: Caller) -> Response:
     return await call.reply([best], results, single=True)
 
 
-@router.post("/attention", **documented("Attention maps", tag=_TAG))
+@router.post("/attention", summary="Attention maps")
 async def attention(body: AttentionRequest, call: Caller) -> Response:
     """Return the exact attention maps of a text or a pair; each row sums to 1."""
     engine = call.engines.find(body.model, "attention")
@@ -84,7 +82,8 @@ async def attention(body: AttentionRequest, call: Caller) -> Response:
     )
     layers, heads = layers_and_heads(engine.predictor.model, *numbers)
     limit = min(engine.predictor.max_length, _MAX_ATTENTION_TOKENS)
-    content = await call.in_pool(engine, lambda: _tokens(engine, text, limit))
+    seconds = call.settings.request_seconds
+    content = await engine.in_pool(lambda: _tokens(engine, text, limit), seconds)
     refuse_size(len(layers) * len(heads) * len(content["tokens"]) ** 2 * _BYTES_PER_NUMBER)
     results = await call.run(
         engine, "attention", [text], layers=layers, heads=heads, max_length=limit

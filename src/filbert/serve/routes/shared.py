@@ -6,19 +6,18 @@ import asyncio
 import json
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Depends, Request, Response
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from filbert.serve.engine import Engine, Engines, Results
-from filbert.serve.errors import Refusal, late
+from filbert.serve.errors import Refusal
 from filbert.serve.schema import ErrorReply
 from filbert.serve.settings import Settings
-
-_T = TypeVar("_T")
 
 # Bytes of JSON written before other requests get a turn on the event loop.
 _BYTES_PER_TURN = 1_000_000
@@ -40,12 +39,9 @@ _REFUSALS = {
 }
 
 
-def documented(summary: str, *, tag: str, error_model: Any = ErrorReply) -> dict[str, Any]:
-    """Return the keyword arguments that give a route its entry in /openapi.json."""
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": error_model, "description": text} for status, text in _REFUSALS.items()
-    }
-    return {"summary": summary, "responses": responses, "tags": [tag]}
+def refusals(model: type[BaseModel] = ErrorReply) -> dict[int | str, dict[str, Any]]:
+    """Return the error responses of routes for /openapi.json."""
+    return {status: {"model": model, "description": text} for status, text in _REFUSALS.items()}
 
 
 class Call:
@@ -77,17 +73,6 @@ class Call:
     ) -> Results:
         """Return the result of `Engine.run` within the time limit of a request."""
         return await engine.run(kind, inputs, seconds=self.settings.request_seconds, **options)
-
-    async def in_pool(self, engine: Engine, call: Callable[[], _T]) -> _T:
-        """Return the result of a call in the tokenisation threads, within the time limit.
-
-        Raises:
-            Refusal: 503, the time limit passed. A call that has begun continues.
-        """
-        try:
-            return await asyncio.wait_for(engine.in_pool(call), self.settings.request_seconds)
-        except asyncio.TimeoutError as error:
-            raise late() from error
 
     def check(self, texts: Sequence[Any], name: str) -> None:
         """Check the number and lengths of inputs: texts, and lists of texts or token ids.

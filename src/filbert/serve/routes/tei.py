@@ -18,7 +18,7 @@ from filbert.data.texts import cleaned
 from filbert.serve.engine import Engine, Results
 from filbert.serve.errors import Refusal
 from filbert.serve.routes import shared
-from filbert.serve.routes.shared import Call, Caller, documented, json_list, json_parts
+from filbert.serve.routes.shared import Call, Caller, json_list, json_parts, refusals
 from filbert.serve.schema import (
     Choices,
     DecodeRequest,
@@ -32,15 +32,13 @@ from filbert.serve.schema import (
     Truncation,
 )
 
-router = APIRouter()
-
-_TAG = "text-embeddings-inference"
+router = APIRouter(tags=["text-embeddings-inference"], responses=refusals())
 
 # A number of a vector has at least so many bytes in JSON: 0.123456 and a comma.
 _BYTES_PER_NUMBER = 9
 
 
-@router.post("/embed", **documented("One vector per text", tag=_TAG))
+@router.post("/embed", summary="One vector per text")
 async def embed(body: EmbedRequest, call: Caller) -> Response:
     """Return one vector per text, of unit length unless `normalize` is false."""
     if body.pooling == "none":
@@ -54,7 +52,7 @@ async def embed(body: EmbedRequest, call: Caller) -> Response:
     return await call.reply(json_list(await json_parts(vectors)), results)
 
 
-@router.post("/embed_all", **documented("One matrix per text", tag=_TAG))
+@router.post("/embed_all", summary="One matrix per text")
 async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     """Return one vector per token of the last layer, special tokens included."""
     engine, texts = call.start(body.model, "embed", body.inputs)
@@ -65,7 +63,7 @@ async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
     return await call.reply([result.value for result in results.items], results)
 
 
-@router.post("/similarity", **documented("One cosine per sentence", tag=_TAG))
+@router.post("/similarity", summary="One cosine per sentence")
 async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     """Return the cosine of the source sentence with each of the others."""
     options = body.parameters or Prompted()
@@ -77,7 +75,7 @@ async def similarity(body: SimilarityRequest, call: Caller) -> Response:
     return await call.reply(_cosines(results), results)
 
 
-@router.post("/predict", **documented("Labels and scores, best first", tag=_TAG))
+@router.post("/predict", summary="Labels and scores, best first")
 async def predict(body: PredictRequest, call: Caller) -> Response:
     """Return every label with its probability, best first; a regression gives its value."""
     inputs = body.inputs
@@ -101,7 +99,7 @@ async def predict(body: PredictRequest, call: Caller) -> Response:
     return await call.reply(scores, results, single=single)
 
 
-@router.post("/rerank", **documented("Texts by relevance, best first", tag=_TAG))
+@router.post("/rerank", summary="Texts by relevance, best first")
 async def rerank(body: RerankRequest, call: Caller) -> Response:
     """Return indices of the texts with their scores, best first.
 
@@ -128,7 +126,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
     return await call.reply(ranks, results)
 
 
-@router.post("/tokenize", **documented("Tokens of each text", tag=_TAG))
+@router.post("/tokenize", summary="Tokens of each text")
 async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
     """Return every token with its place in the text; nothing is cut."""
     engine, texts = call.start(body.model, "tokenize", body.inputs)
@@ -145,10 +143,11 @@ async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
             shared.refuse_size(size)
         return json_list(lists)
 
-    return Response(await call.in_pool(engine, write), media_type="application/json")
+    content = await engine.in_pool(write, call.settings.request_seconds)
+    return Response(content, media_type="application/json")
 
 
-@router.post("/decode", **documented("One text per list of ids", tag=_TAG))
+@router.post("/decode", summary="One text per list of ids")
 async def decode(body: DecodeRequest, call: Caller) -> Response:
     """Return the text of each list of token ids."""
     engine, lists = call.start(body.model, "tokenize", body.ids, "ids")
@@ -163,7 +162,8 @@ async def decode(body: DecodeRequest, call: Caller) -> Response:
             shared.refuse_size(size)
         return to_json(texts)
 
-    return Response(await call.in_pool(engine, write), media_type="application/json")
+    content = await engine.in_pool(write, call.settings.request_seconds)
+    return Response(content, media_type="application/json")
 
 
 def _tokens(engine: Engine, text: str, *, with_special: bool) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ async def _run(
         return [own[-most:].tolist() for own in ids], [e.num_tokens for e in encodings]
 
     if is_left:
-        ids, counts = await call.in_pool(engine, last_tokens)
+        ids, counts = await engine.in_pool(last_tokens, call.settings.request_seconds)
         results = await call.run(engine, kind, ids, **options)
         pairs = zip(results.items, counts, strict=True)
         counted = [
