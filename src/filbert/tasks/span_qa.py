@@ -217,7 +217,7 @@ class SpanQA:
         cut = spans.cut_up(rows, tokenizer, **_lengths(self, max_length))
         for i, (row, encodings, windows) in enumerate(cut):
             tokens, whole = None, encodings[-1].start + encodings[-1].num_tokens
-            if with_targets and answers_of(row):
+            if with_targets and row.values["answers"]:
                 tokens = spans.wanted_tokens(row, windows[0])
             for window, encoding in zip(windows, encodings, strict=True):
                 target = spans.place_in(window, tokens) if with_targets else None
