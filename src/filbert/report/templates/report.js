@@ -149,7 +149,7 @@ function drawPlot(box, plot) {
       }
       for (const [axis, value, name] of panel.borders) {
         const isEnd = axis === "y" || x(value) > width * 0.7;
-        const place = axis === "x" ? { x: x(value) + (isEnd ? -5 : 5), y: top + 10 } : { x: right - 4, y: y(value) - 5 };
+        const place = axis === "x" ? { x: x(value) + (isEnd ? -5 : 5), y: top + height - 6 } : { x: right - 4, y: y(value) - 5 };
         if (axis === "y" || (value >= x.low && value <= x.high)) svg(drawing, "text", { ...place, "text-anchor": isEnd ? "end" : "start" }, name);
       }
       areas.push({ panel, shown, x, y, left, right, top, bottom: top + height });
