@@ -40,6 +40,7 @@ def _draw(folder: Path, sizes: dict[str, Any]) -> None:
     import torch
 
     from filbert.checkpoints import huggingface
+    from filbert.checkpoints.checkpoint import with_new_head
     from filbert.checkpoints.fresh import fresh_checkpoint
     from filbert.checkpoints.opening import find_model, read_tokenizer
 
@@ -48,5 +49,5 @@ def _draw(folder: Path, sizes: dict[str, Any]) -> None:
     tokenizer = read_tokenizer(find_model("filbert-mini"))
     checkpoint = fresh_checkpoint("bert", vocab_size=30_522, head="masked_lm", **sizes)
     folder.mkdir(parents=True, exist_ok=True)
-    huggingface.write(checkpoint, folder)
+    huggingface.write(with_new_head(checkpoint, None), folder)
     tokenizer.save(folder)

@@ -273,7 +273,9 @@ def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
     graph = build_graph(checkpoint, int8=ranges)
     weights = int8_weights(graph)
     assert len(weights) == 4 * 4 - 1, "four products in each of four layers but for one"
-    assert weights["encoder.layers.0.up.weight_quantized"].shape == (32, 48)
+    codes_KN = weights["encoder.layers.0.up.weight_quantized"]
+    assert codes_KN.shape == (32, 48)
+    assert codes_KN[2].any() and not codes_KN[[3, 7]].any(), "columns apart have no codes"
     scales = {t.name: t for t in graph.graph.initializer if t.name.endswith("_scale")}
     assert list(scales["encoder.layers.0.up.weight_scale"].dims) == [48]
     save_graph(graph, tmp_path / MODEL_FILE)
