@@ -64,6 +64,20 @@ def test_the_server_ends_on_ctrl_c(tiny_model, tmp_path):
     assert "Traceback" not in log
 
 
+def test_sigterm_ends_the_server_within_a_long_batch(tmp_path):
+    options = ("--grace-seconds", "0.5", "--max-batch-tokens", "100000")
+    server = started(Path("filbert-mini"), tmp_path / "log", *options)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    client = threading.Thread(target=ask, args=(connection, [LONG] * 200))
+    client.start()
+    wait_for(lambda: metrics(server.port)["filbert_requests_in_flight"] >= 2)
+    time.sleep(0.5)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(timeout=30) == 0
+    client.join()
+    connection.close()
+
+
 @pytest.fixture(scope="module")
 def several(tiny_model: Path, tmp_path_factory: Any) -> Iterator[Any]:
     log = tmp_path_factory.mktemp("several") / "log"

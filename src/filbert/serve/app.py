@@ -154,8 +154,9 @@ def run(models: Mapping[str, str], settings: Settings, model_settings: ModelSett
     settings.origins()
     check_address(settings.host, settings.port)
     options = _uvicorn_options(settings)
-    # uvicorn raises the signal again after the last answer; also while models are loaded.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # uvicorn raises the signal again after the last answer; also while models are loaded. A model's
+    # thread may still be at work, which aborts the process while Python ends.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if settings.workers == 1:
         logging.config.dictConfig(options["log_config"])
         app = load_app(models, settings, model_settings)
