@@ -14,6 +14,8 @@ from filbert.checkpoints.families import (
     CAUSAL_KEY,
     CAUSAL_TYPE,
     FAMILIES,
+    FAR,
+    NEAR,
     REQUIRED,
     UNREAD,
     WHY_ONLY,
@@ -116,6 +118,7 @@ def encoder_config(
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
+    raw = _with_rotary_bases(_with_layer_kinds(raw, family, path), family, path)
     for name, key in family.keys.items():
         values[name] = _setting(raw, name, key, path)
     if head.activation not in (None, values["hidden_act"]):
@@ -154,6 +157,61 @@ def _setting(raw: dict[str, Any], name: str, key: Key, path: Path) -> Any:
         names = ", ".join(key.values)
         raise FormatError(f"{path}: {key.name} is {short(given)}, not one of {names}.")
     return key.values[given]
+
+
+def _with_rotary_bases(raw: dict[str, Any], family: Family, path: Path) -> dict[str, Any]:
+    """Return config.json with the bases that transformers 5 nests as the flat keys of version 4."""
+    kinds = {"rotary_base": FAR, "local_rotary_base": NEAR}
+    nested = {family.keys[name].name: kind for name, kind in kinds.items() if name in family.keys}
+    parameters, flat = raw.get("rope_parameters") or {}, dict(raw)
+    if nested and not isinstance(parameters, dict):
+        raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
+    has_kinds = len(nested) > 1
+    if has_kinds and (unknown := [name for name in parameters if name not in nested.values()]):
+        raise FormatError(
+            f"{path}: rope_parameters has {short(unknown[0])}; filbert reads {FAR} and {NEAR} "
+            "there."
+        )
+    for key, kind in nested.items():
+        given = (parameters.get(kind) or {}) if has_kinds else parameters
+        if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
+            raise FormatError(
+                f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
+            )
+        if given.get("rope_type", "default") != "default":
+            raise FormatError(
+                f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
+            )
+        if "rope_theta" in given:
+            flat[key] = given["rope_theta"]
+    # The oldest files of ModernBERT may leave the second out.
+    if (near := family.keys.get("local_rotary_base")) and flat.get(near.name, 0) is None:
+        base = family.keys["rotary_base"]
+        flat[near.name] = flat.get(base.name, base.default)
+    return flat
+
+
+def _with_layer_kinds(raw: dict[str, Any], family: Family, path: Path) -> dict[str, Any]:
+    """Return config.json with the distance between global layers, and the first, as flat keys."""
+    every, first = family.keys.get("global_every"), family.keys.get("global_first")
+    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
+    if every is None or (kinds is None and every.default is not REQUIRED):
+        return raw
+    if (
+        isinstance(kinds, list)
+        and len(kinds) == layers
+        and all(kind in (FAR, NEAR) for kind in kinds)
+    ):
+        far = [index for index, kind in enumerate(kinds) if kind == FAR] or [len(kinds)]
+        distance = far[1] - far[0] if len(far) > 1 else max(len(kinds), far[0] + 1)
+        expected = list(range(far[0], max(len(kinds), far[0] + 1), distance))
+        if far == expected and far[0] < distance and (first or far[0] == 0):
+            return {**raw, every.name: distance, **({first.name: far[0]} if first else {})}
+    begins = "" if first else f"beginning with {FAR} and "
+    raise FormatError(
+        f"{path}: layer_types is {short(kinds)}; it must name {FAR} or {NEAR} for each of the "
+        f"{short(layers)} layers, {begins}repeating {'it' if begins else FAR} at equal distances."
+    )
 
 
 def default_settings(family: Family) -> dict[str, Any]:

@@ -44,6 +44,9 @@ CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
 # Makes all of transformers' classes of some families attend causally.
 CAUSAL_KEY = "is_decoder"
 
+# Kinds of layers in transformers 5's config.json.
+FAR, NEAR = "full_attention", "sliding_attention"
+
 # Modules of a layer, in the order of the tables below; only a few families have the last four.
 LAYER_MODULES = (
     *("qkv", "attention_out", "attention_norm", "up", "down", "norm"),
@@ -172,7 +175,8 @@ class Family:
         keys: Setting of EncoderConfig to its key.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
-            are found, for those that are nested in some versions; None where all are flat.
+            are found; None where all are there. Those that transformers 5 nests in the same way for
+            all families, `rope_parameters` and `layer_types`, are found without it.
         nested: The inverse, applied to what is written.
         constants: Settings for which there is no key; `keys` take precedence.
         heads: head kind to layout; None is the bare encoder.
@@ -359,9 +363,6 @@ def task_heads(
 
 # ModernBERT.
 
-_FAR, _NEAR = "full_attention", "sliding_attention"
-_THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
-_FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
 # No release has other values.
 _MODERNBERT_FLAGS = {
     "attention_bias": False,
@@ -400,13 +401,12 @@ def modernbert() -> Family:
             "layer_norm_eps": Key("norm_eps", 1e-5),
             "hidden_dropout": Key("mlp_dropout", 0.0, repeated="embedding_dropout"),
             "attention_dropout": Key("attention_dropout", 0.0),
-            "rotary_base": Key(_THETAS[_FAR], _FAR_THETA),
-            "local_rotary_base": Key(_THETAS[_NEAR], _NEAR_THETA),
+            "rotary_base": Key("global_rope_theta", 160_000.0),
+            "local_rotary_base": Key("local_rope_theta", 10_000.0),
             "local_window": Key("local_attention", 128),
             "global_every": Key("global_attn_every_n_layers", 3),
             "pooled": Key("classifier_pooling", "cls", _POOLED),
         },
-        flattened=_flattened,
         constants=dict(
             type_vocab_size=0, gated=True, norm_place="before", biases=False, head_transform=True
         ),
@@ -428,73 +428,6 @@ def modernbert() -> Family:
                 for kind, layout in task_heads(**common).items()
             },
         },
-    )
-
-
-def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with transformers 5's nested keys as the flat keys of version 4.
-
-    Raises:
-        FormatError: Global layers at unequal distances, or scaled rotary positions.
-    """
-    flat = dict(raw)
-    if raw.get("layer_types") is not None:
-        flat["global_attn_every_n_layers"], _ = _global_layers(raw, path, first=0)
-    flat |= _thetas(raw, _THETAS, path)
-    # The oldest files may leave the second out.
-    if "local_rope_theta" in flat and flat["local_rope_theta"] is None:
-        flat["local_rope_theta"] = flat.get("global_rope_theta", _FAR_THETA)
-    return flat
-
-
-def _thetas(raw: dict[str, Any], keys: dict[str, str], path: Path) -> dict[str, Any]:
-    """Return the bases of rotary positions that are nested by kind of layer, under flat `keys`."""
-    parameters = raw.get("rope_parameters") or {}
-    if not isinstance(parameters, dict):
-        raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
-    if unknown := [name for name in parameters if name not in keys]:
-        raise FormatError(
-            f"{path}: rope_parameters has {short(unknown[0])}; filbert reads "
-            f"{' and '.join(keys)} there."
-        )
-    read = {
-        key: _with_theta({"rope_parameters": parameters.get(kind)}, path)
-        for kind, key in keys.items()
-    }
-    return {key: one["rope_theta"] for key, one in read.items() if "rope_theta" in one}
-
-
-def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with the base of the rotary positions as a flat key."""
-    given = raw.get("rope_parameters") or {}
-    if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
-        raise FormatError(
-            f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
-        )
-    if given.get("rope_type", "default") != "default":
-        raise FormatError(
-            f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
-        )
-    return {**raw, **({"rope_theta": given["rope_theta"]} if "rope_theta" in given else {})}
-
-
-def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
-    """Return the distance between global layers, and the first of them."""
-    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
-    if (
-        isinstance(kinds, list)
-        and len(kinds) == layers
-        and all(kind in (_FAR, _NEAR) for kind in kinds)
-    ):
-        far = [index for index, kind in enumerate(kinds) if kind == _FAR] or [len(kinds)]
-        every = far[1] - far[0] if len(far) > 1 else max(len(kinds), far[0] + 1)
-        expected = list(range(far[0], max(len(kinds), far[0] + 1), every))
-        if far == expected and far[0] < every and first in (None, far[0]):
-            return every, far[0]
-    begins = f"beginning with {_FAR} and " if first == 0 else ""
-    raise FormatError(
-        f"{path}: layer_types is {short(kinds)}; it must name {_FAR} or {_NEAR} for each of the "
-        f"{short(layers)} layers, {begins}repeating {'it' if begins else _FAR} at equal distances."
     )
 
 
@@ -743,7 +676,6 @@ def _nomic_bert() -> Family:
             "hidden_act": Key("hidden_act", "silu", {"silu": "silu", "swiglu": "silu"}),
         },
         aliases=_NOMIC_KEYS,
-        flattened=_with_theta,
         constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
         must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
         heads={
@@ -760,7 +692,7 @@ def _new_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
         raise FormatError(
             f"{path}: rope_scaling is {short(scaling)}; filbert reads type ntk with a factor."
         )
-    return {**_with_theta(raw, path), "rope_factor": scaling.get("factor")}
+    return {**raw, "rope_factor": scaling.get("factor")}
 
 
 def _new_nested(raw: dict[str, Any]) -> dict[str, Any]:
@@ -798,7 +730,7 @@ def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
         forms={"up": "halves"},
         renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
         keys={**keys, **({"rotary_scaling": Key("rope_factor", 1.0)} if scales else {})},
-        flattened=_new_flattened if scales else _with_theta,
+        flattened=_new_flattened if scales else None,
         nested=_new_nested if scales else None,
         constants=dict(gated=True, up_bias=False),
         must={
@@ -842,7 +774,6 @@ def _jina_v3() -> Family:
             layer_norm_eps=1e-5,
         ),
         aliases={"rotary_emb_base": "rope_theta"},
-        flattened=_with_theta,
         must={**_ROTARY_MUST, **_UNSCALED},
         offset_by_pad=False,
         heads=without(roberta.heads, "choices"),
@@ -895,7 +826,6 @@ def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
         "modules": {"embeddings.word": "embed_tokens", "final_norm": "norm"},
         "layer": "layers.{}",
         "layer_modules": _LLAMA_LAYER,
-        "flattened": _with_theta,
         "heads": _SCORE_HEADS,
     }
     must: dict[str, tuple[Any, ...]] = {
@@ -956,15 +886,13 @@ def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: query_pre_attn_scalar is {short(raw.get('query_pre_attn_scalar', 256))}; "
             f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
         )
-    flat = raw | _thetas(raw, {_FAR: "rope_theta", _NEAR: "rope_local_base_freq"}, path)
-    every, first = _global_layers(raw, path)
-    return {**flat, "global_every": every, "global_first": first}
+    return raw
 
 
 def _gemma_nested(raw: dict[str, Any]) -> dict[str, Any]:
     every, first = raw.pop("global_every"), raw.pop("global_first")
     layers = range(raw["num_hidden_layers"])
-    raw["layer_types"] = [_FAR if index % every == first else _NEAR for index in layers]
+    raw["layer_types"] = [FAR if index % every == first else NEAR for index in layers]
     return {**raw, "query_pre_attn_scalar": raw["head_dim"]}
 
 
