@@ -20,7 +20,6 @@ from filbert.checkpoints.families import (
     UNREAD,
     WHY_ONLY,
     Family,
-    HeadLayout,
     Key,
 )
 from filbert.errors import ConfigError, FormatError, printable
@@ -110,7 +109,7 @@ def encoder_config(
             that the encoder cannot express.
     """
     head = family.heads[kind]
-    pooler = head.pooler if has_pooler else None
+    pooler = family.pooler_of(kind) if has_pooler else None
     check_expressible(raw, head.must, path)
     if family.has_causal_key and raw.get(CAUSAL_KEY):
         _check_causal(raw, family, kind, has_pooler=pooler is not None, path=path)
@@ -132,8 +131,9 @@ def encoder_config(
     if family.offset_by_pad:
         values["position_offset"] = _number(raw, Key("pad_token_id", 1), path, real=False) + 1
     values["head_dropout"] = values["hidden_dropout"]
-    if raw.get(head.dropout.name, head.dropout.default) is not None:
-        values["head_dropout"] = _number(raw, head.dropout, path, real=True)
+    dropout = family.dropout_key(kind)
+    if raw.get(dropout.name, dropout.default) is not None:
+        values["head_dropout"] = _number(raw, dropout, path, real=True)
     values["heads_per_layer"] = _heads_per_layer(raw, values, path)
     values["pooler"] = pooler.activation if pooler else None
     values["pooler_dropout"] = pooler is not None and pooler.dropout_before
@@ -345,8 +345,8 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
         raw["pad_token_id"] = config.positions.offset - 1
-    if head.dropout.name:
-        raw[head.dropout.name] = config.dropout.head
+    if dropout := family.dropout_key(kind).name:
+        raw[dropout] = config.dropout.head
     if config.attention.heads_per_layer is not None:
         # The remaining heads are numbered from 0, so the last ones count as removed.
         raw[_PRUNED_HEADS] = {
@@ -476,11 +476,11 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     )
 
 
-def _modules(head: HeadLayout, family: Family) -> set[str]:
-    """Return the modules of a head whose names are outside the encoder's prefix."""
-    wanted = set(head.modules.values())
-    if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
-        wanted.add(head.pooler.name)
+def _modules(family: Family, kind: str | None) -> set[str]:
+    """Return the modules of a kind of head whose names are outside the encoder's prefix."""
+    wanted, pooler = set(family.heads[kind].modules.values()), family.pooler_of(kind)
+    if pooler is not None and not pooler.name.startswith(family.prefix):
+        wanted.add(pooler.name)
     return wanted
 
 
@@ -506,8 +506,8 @@ def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str
     name = name.removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
     return tuple(
         kind
-        for kind, head in family.heads.items()
-        if name in {prefix + head.suffix for prefix in prefixes}
+        for kind in family.heads
+        if name in {prefix + family.class_suffix(kind) for prefix in prefixes}
     )
 
 
@@ -518,9 +518,9 @@ def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str
     modules = {name.rpartition(".")[0] for name in names}
     outside = {name for name in modules if not name.startswith(family.prefix)}
     fitting = {
-        kind: len(_modules(head, family))
-        for kind, head in family.heads.items()
-        if _modules(head, family) <= outside
+        kind: len(_modules(family, kind))
+        for kind in family.heads
+        if _modules(family, kind) <= outside
         and ((slot := family.required_pooler(kind)) is None or slot.name in modules)
     }
     most = max(fitting.values(), default=0)
@@ -542,7 +542,7 @@ def kind_of(
     name, says = stated_class(raw, path), "config.json names no class"
     declared = declared_kinds(raw, family, path)
     if declared:
-        kind, wanted = declared[0], _modules(family.heads[declared[0]], family)
+        kind, wanted = declared[0], _modules(family, declared[0])
         # Many checkpoints of 2019 name one of these two classes and hold the other's tensors.
         if (kind, best) in (("masked_lm", ["pretraining"]), ("pretraining", ["masked_lm"])):
             what = "also holds the" if kind == "masked_lm" else "has no"

@@ -99,7 +99,7 @@ def fresh_config(
         values["num_attention_heads"] = width // _HEAD_SIZE
     wide = _WIDE[family](width) if family in _WIDE else 4 * width
     values.setdefault("intermediate_size", wide)
-    slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout.default
+    slot, usual_dropout = table.required_pooler(head), table.dropout_key(head).default
     values["pooler"] = None if slot is None else slot.activation
     values["head_dropout"] = values["hidden_dropout"] if usual_dropout is None else usual_dropout
     if values.get("embedding_size") == width and not table.always_projects:
