@@ -323,8 +323,15 @@ Allowed = dict[str, tuple[Any, ...]]
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
 )  # fmt: skip
+
+
+def sizes(hidden: str, layers: str, heads: str, width: str) -> dict[str, Key]:
+    """Return the keys of the sizes that every family has, and of the vocabulary's."""
+    return dict(zip(_SIZES, map(Key, ("vocab_size", hidden, layers, heads, width)), strict=True))
+
+
 KEYS = {
-    **{name: Key(name) for name in _SIZES},
+    **sizes(*_SIZES[1:]),
     "max_position_embeddings": Key("max_position_embeddings", 512),
     "type_vocab_size": Key("type_vocab_size", 2),
     "hidden_act": Key("hidden_act", "gelu", ACTIVATIONS),
@@ -355,8 +362,6 @@ MUST: Allowed = {
 # Of the families whose encoders become causal by CAUSAL_KEY.
 CAUSAL_MUST: Allowed = {**MUST, CAUSAL_KEY: (False, True, None)}
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-_LAST_DROPOUT = Key("summary_last_dropout", 0.1)
-_SUMMARY: Allowed = {"summary_use_proj": (True,)}
 _UNSCALED: Allowed = {"rope_scaling": (None,)}
 OUT = {"head.out": "classifier"}
 SPANS = {"head.out": "qa_outputs"}
@@ -366,15 +371,24 @@ def masked_lm(scores: str, transform: str, norm: str, **rest: Any) -> HeadLayout
     """Return the class of a masked-LM head, with further fields of its HeadLayout.
 
     The names are those of the scores' bias, and of the dense layer and the norm before the scores.
+    The decoder is in the module of the scores, unless `rest` names it.
     """
-    return HeadLayout({"head": scores, "head.transform": transform, "head.norm": norm}, **rest)
+    modules = {"head": scores, "head.transform": transform, "head.norm": norm}
+    return HeadLayout(modules, **{"decoder": f"{scores}.decoder", **rest})
 
 
-def predictions(norm: str = "LayerNorm") -> HeadLayout:
-    """Return the class of a masked-LM head with BERT's names, but for that of the norm."""
-    lm = "cls.predictions"
-    transform = f"{lm}.transform"
-    return masked_lm(lm, f"{transform}.dense", f"{transform}.{norm}", decoder=f"{lm}.decoder")
+_LM = "cls.predictions"
+BERT_LM = masked_lm(_LM, f"{_LM}.transform.dense", f"{_LM}.transform.LayerNorm")
+
+
+def summary(modules: dict[str, str], token: str, activation: str) -> HeadLayout:
+    """Return a class whose pooler has keys of its own, for the token that it reads."""
+    must = {"use_proj": True, "type": token, "activation": activation}
+    return HeadLayout(
+        modules,
+        dropout=Key("summary_last_dropout", 0.1),
+        must={f"summary_{key}": (value,) for key, value in must.items()},
+    )
 
 
 def pretraining(words: HeadLayout, pair: str) -> HeadLayout:
@@ -419,14 +433,13 @@ _BERT = Family(
     bare_has_pooler=True,
     heads={
         None: HeadLayout(),
-        "masked_lm": predictions(),
-        "pretraining": pretraining(predictions(), "cls.seq_relationship"),
+        "masked_lm": BERT_LM,
+        "pretraining": pretraining(BERT_LM, "cls.seq_relationship"),
         "pair": HeadLayout({"head.out": "cls.seq_relationship"}),
         **task_heads(),
     },
 )
 
-_ROBERTA_TASKS = task_heads(dense="tanh")
 _ROBERTA = replace(
     _BERT,
     model_type="roberta",
@@ -438,19 +451,17 @@ _ROBERTA = replace(
         None: HeadLayout(),
         "masked_lm": masked_lm(
             *("lm_head", "lm_head.dense", "lm_head.layer_norm"),
-            decoder="lm_head.decoder",
             # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
             activation="gelu",
         ),
-        **_ROBERTA_TASKS,
-        "choices": replace(_ROBERTA_TASKS["choices"], dropout=HIDDEN),
+        **task_heads(dense="tanh"),
+        "choices": HeadLayout(OUT, dropout=HIDDEN),
     },
 )
 
 _XLM_ROBERTA = replace(_ROBERTA, model_type="xlm-roberta", class_prefix="XLMRoberta")
 _CAMEMBERT = replace(_ROBERTA, model_type="camembert", class_prefix="Camembert")
 
-_DISTILBERT_TASKS = task_heads()
 _DISTILBERT = Family(
     model_type="distilbert",
     class_prefix="DistilBert",
@@ -463,10 +474,7 @@ _DISTILBERT = Family(
     ),
     keys={
         **without(KEYS, "type_vocab_size", "layer_norm_eps"),
-        "hidden_size": Key("dim"),
-        "num_hidden_layers": Key("n_layers"),
-        "num_attention_heads": Key("n_heads"),
-        "intermediate_size": Key("hidden_dim"),
+        **sizes("dim", "n_layers", "n_heads", "hidden_dim"),
         "hidden_act": Key("activation", "gelu", ACTIVATIONS),
         "hidden_dropout": Key("dropout", 0.1),
         "attention_dropout": Key("attention_dropout", 0.1),
@@ -481,14 +489,12 @@ _DISTILBERT = Family(
         "masked_lm": masked_lm(
             *("vocab_projector", "vocab_transform", "vocab_layer_norm"), decoder="vocab_projector"
         ),
-        **_DISTILBERT_TASKS,
-        "tokens": replace(_DISTILBERT_TASKS["tokens"], dropout=HIDDEN),
+        **task_heads(),
+        "tokens": HeadLayout(OUT, dropout=HIDDEN),
     },
 )
 
-_ALBERT_WORDS = masked_lm(
-    *("predictions", "predictions.dense", "predictions.LayerNorm"), decoder="predictions.decoder"
-)
+_ALBERT_WORDS = masked_lm("predictions", "predictions.dense", "predictions.LayerNorm")
 _ALBERT = Family(
     model_type="albert",
     class_prefix="Albert",
@@ -529,8 +535,11 @@ _ELECTRA = Family(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            "generator_lm_head",
-            *(f"generator_predictions.{part}" for part in ("dense", "LayerNorm")),
+            *(
+                "generator_lm_head",
+                "generator_predictions.dense",
+                "generator_predictions.LayerNorm",
+            ),
             decoder="generator_lm_head",
             # transformers' ElectraGeneratorPredictions is always erf-gelu too.
             activation="gelu",
@@ -542,11 +551,7 @@ _ELECTRA = Family(
             }
         ),
         **task_heads(dense="gelu"),
-        "choices": HeadLayout(
-            OUT,
-            dropout=_LAST_DROPOUT,
-            must={**_SUMMARY, "summary_type": ("first",), "summary_activation": ("gelu",)},
-        ),
+        "choices": summary(OUT, "first", "gelu"),
     },
 )
 
@@ -564,6 +569,7 @@ _MODERNBERT_HEADS: dict[str, Any] = {
     "activation": "gelu",
     "must": {"classifier_activation": ("gelu",)},
 }
+_MODERNBERT_TASK = {"head.transform": "head.dense", "head.norm": "head.norm", **OUT}
 _MODERNBERT = Family(
     model_type="modernbert",
     class_prefix="ModernBert",
@@ -605,17 +611,10 @@ _MODERNBERT = Family(
         "masked_lm": masked_lm(
             *("decoder", "head.dense", "head.norm"), decoder="decoder", **_MODERNBERT_HEADS
         ),
-        **{
-            kind: replace(
-                layout,
-                modules={
-                    "head.transform": "head.dense",
-                    "head.norm": "head.norm",
-                    "head.out": "classifier",
-                },
-            )
-            for kind, layout in task_heads(**_MODERNBERT_HEADS).items()
-        },
+        **dict.fromkeys(
+            ("sequence", "choices", "tokens", "spans"),
+            HeadLayout(_MODERNBERT_TASK, **_MODERNBERT_HEADS),
+        ),
     },
 )
 
@@ -673,7 +672,7 @@ _NOMIC_BERT = Family(
     pooler=PoolerSlot("nomic_bert.pooler.dense", "tanh"),
     heads={
         None: HeadLayout(),
-        "masked_lm": predictions("layer_norm"),
+        "masked_lm": masked_lm(_LM, f"{_LM}.transform.dense", f"{_LM}.transform.layer_norm"),
         **task_heads("sequence", "tokens"),
     },
 )
@@ -979,11 +978,8 @@ _GPT2 = Family(
     layer_modules=("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
     forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
     keys={
+        **sizes("n_embd", "n_layer", "n_head", "n_inner"),
         "vocab_size": Key("vocab_size", 50257),
-        "hidden_size": Key("n_embd"),
-        "num_hidden_layers": Key("n_layer"),
-        "num_attention_heads": Key("n_head"),
-        "intermediate_size": Key("n_inner"),
         "max_position_embeddings": Key("n_positions", 1024),
         "hidden_act": Key("activation_function", "gelu_new", ACTIVATIONS),
         "layer_norm_eps": Key("layer_norm_epsilon", 1e-5),
@@ -1091,7 +1087,7 @@ _DEBERTA_V2 = Family(
     pooler=PoolerSlot("pooler.dense", "gelu"),
     heads={
         None: HeadLayout(),
-        "masked_lm": predictions(),
+        "masked_lm": BERT_LM,
         **task_heads(
             *("sequence", "choices"),
             dropout=Key("cls_dropout", None),
@@ -1120,12 +1116,8 @@ _T5 = Family(
         *(f"{_T5_FORWARD}.wi", f"{_T5_FORWARD}.wo", "1.layer_norm"),
     ),
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("d_model"),
-        "num_hidden_layers": Key("num_layers"),
-        "num_attention_heads": Key("num_heads"),
+        **sizes("d_model", "num_layers", "num_heads", "d_ff"),
         "head_size": Key("d_kv", 64),
-        "intermediate_size": Key("d_ff"),
         "max_position_embeddings": Key("n_positions", 512),
         "distance_buckets": Key("relative_attention_num_buckets", 32),
         "max_distance": Key("relative_attention_max_distance", 128),
@@ -1167,10 +1159,6 @@ _T5_GATED = replace(
 )
 _MT5 = replace(_T5_GATED, model_type="mt5", class_prefix="MT5", written={})
 
-_XLNET_SUMMARY: dict[str, Any] = {
-    "dropout": _LAST_DROPOUT,
-    "must": {**_SUMMARY, "summary_type": ("last",), "summary_activation": ("tanh",)},
-}
 # XLNet as it is fine-tuned: with one stream, without memory.
 _XLNET = Family(
     model_type="xlnet",
@@ -1195,12 +1183,9 @@ _XLNET = Family(
     },
     renamed=((r"^mask_emb$", "transformer.mask_emb"),),
     keys={
+        **sizes("d_model", "n_layer", "n_head", "d_inner"),
         "vocab_size": Key("vocab_size", 32000),
-        "hidden_size": Key("d_model"),
-        "num_hidden_layers": Key("n_layer"),
-        "num_attention_heads": Key("n_head"),
         "head_size": Key("d_head", None),
-        "intermediate_size": Key("d_inner"),
         "hidden_act": Key("ff_activation", "gelu", ACTIVATIONS),
         "layer_norm_eps": Key("layer_norm_eps", 1e-12),
         "hidden_dropout": Key("dropout", 0.1),
@@ -1220,8 +1205,8 @@ _XLNET = Family(
     pooler=PoolerSlot("sequence_summary.summary", "tanh"),
     heads={
         None: HeadLayout(),
-        "sequence": HeadLayout({"head.out": "logits_proj"}, **_XLNET_SUMMARY),
-        "choices": HeadLayout({"head.out": "logits_proj"}, **_XLNET_SUMMARY),
+        "sequence": summary({"head.out": "logits_proj"}, "last", "tanh"),
+        "choices": summary({"head.out": "logits_proj"}, "last", "tanh"),
         "tokens": HeadLayout(OUT),
         "spans": HeadLayout(SPANS, suffix="ForQuestionAnsweringSimple"),
     },
@@ -1254,7 +1239,7 @@ _JINA_V2 = replace(
     heads={
         None: HeadLayout(),
         **{kind: _BERT.heads[kind] for kind in ("sequence", "tokens", "spans", "choices")},
-        "masked_lm": replace(predictions(), activation="gelu"),
+        "masked_lm": replace(BERT_LM, activation="gelu"),
     },
 )
 
