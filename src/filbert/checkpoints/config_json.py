@@ -128,8 +128,6 @@ def encoder_config(
         )
     if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
         values["embedding_size"] = None
-    if family.offset_by_pad:
-        values["position_offset"] = _number(raw, Key("pad_token_id", 1), path, real=False) + 1
     values["head_dropout"] = values["hidden_dropout"]
     dropout = family.dropout_key(kind)
     if raw.get(dropout.name, dropout.default) is not None:
@@ -152,7 +150,7 @@ def _setting(raw: dict[str, Any], name: str, key: Key, path: Path) -> Any:
     if given is None and name in _NONE_ALLOWED:
         return None
     if key.values is None:
-        return _number(raw, key, path, real=isinstance(key.default, float))
+        return key.read(_number(raw, key, path, real=isinstance(key.default, float)))
     if not isinstance(given, str) or given not in key.values:
         names = ", ".join(key.values)
         raise FormatError(f"{path}: {key.name} is {short(given)}, not one of {names}.")
@@ -217,7 +215,7 @@ def _with_layer_kinds(raw: dict[str, Any], family: Family, path: Path) -> dict[s
 def default_settings(family: Family) -> dict[str, Any]:
     """Return the settings of a family that config.json need not name."""
     given = {
-        name: key.default if key.values is None else key.values[key.default]
+        name: key.read(key.default) if key.values is None else key.values[key.default]
         for name, key in family.keys.items()
         if key.default not in (None, REQUIRED)
     }
@@ -336,15 +334,13 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     settings = config.settings()
     for name, key in family.keys.items():
         value, names = settings[name], (key.values or {}).items()
-        raw[key.name] = next((theirs for theirs, ours in names if ours == value), value)
+        raw[key.name] = next((theirs for theirs, ours in names if ours == value), key.write(value))
         if key.repeated is not None:
             raw[key.repeated] = value
     if by_key:
         raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
-    if family.offset_by_pad:
-        raw["pad_token_id"] = config.positions.offset - 1
     if dropout := family.dropout_key(kind).name:
         raw[dropout] = config.dropout.head
     if config.attention.heads_per_layer is not None:
@@ -465,7 +461,7 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     fitting = [
         family
         for family in bare
-        if family.offset_by_pad == (raw.get("type_vocab_size") == 1)
+        if ("position_offset" in family.keys) == (raw.get("type_vocab_size") == 1)
         and ("embedding_size" in family.keys) == ("embedding_size" in raw)
     ]
     if found := owners or fitting or bare:

@@ -89,6 +89,10 @@ ACTIVATIONS = {
 POOLED_KINDS = ("pair", "pretraining", "sequence", "choices")
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 class Key(NamedTuple):
     """The key of config.json that holds one setting of EncoderConfig.
 
@@ -99,12 +103,15 @@ class Key(NamedTuple):
         values: Names of values, theirs to ours, for a setting that is no number. Of several names
             for one value, the first is written.
         repeated: A further key that holds the value again.
+        read, write: From the number under the key to that of the setting, and back.
     """
 
     name: str
     default: Any = REQUIRED
     values: Mapping[str, str] | None = None
     repeated: str | None = None
+    read: Callable[[Any], Any] = _same
+    write: Callable[[Any], Any] = _same
 
 
 # The dropout of a head without a key of its own: that of the hidden states.
@@ -201,7 +208,6 @@ class Family:
         bare_has_pooler: Whether the bare encoder and the masked-LM class may have it too.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
-        offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
     """
@@ -227,7 +233,6 @@ class Family:
     bare_has_pooler: bool = False
     written: dict[str, Any] = field(default_factory=dict)
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    offset_by_pad: bool = False
     always_projects: bool = False
 
     @property
@@ -445,7 +450,13 @@ _ROBERTA = replace(
     model_type="roberta",
     class_prefix="Roberta",
     prefix="roberta.",
-    offset_by_pad=True,
+    # Positions are counted from the row after the padding id.
+    keys={
+        **KEYS,
+        "position_offset": Key(
+            "pad_token_id", 1, read=lambda pad: pad + 1, write=lambda row: row - 1
+        ),
+    },
     pooler=PoolerSlot("roberta.pooler.dense", "tanh"),
     heads={
         None: HeadLayout(),
@@ -766,7 +777,6 @@ _JINA_V3 = replace(
     ),
     aliases={"rotary_emb_base": "rope_theta"},
     must={**_ROTARY_MUST, **_UNSCALED},
-    offset_by_pad=False,
     heads=without(_ROBERTA.heads, "choices"),
 )
 
@@ -916,17 +926,6 @@ _GEMMA3 = replace(
 )
 
 
-def _neobert_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    wide = raw.get("intermediate_size", 3072)
-    # Two thirds, as for a gate of the same number of weights, to the next multiple of eight.
-    wide = -(-(2 * wide // 3) // 8) * 8 if isinstance(wide, int) else wide
-    return {**raw, "intermediate_size": wide}
-
-
-def _neobert_nested(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**raw, "intermediate_size": 3 * raw["intermediate_size"] // 2}
-
-
 _NEOBERT = Family(
     model_type="neobert",
     class_prefix="NeoBERT",
@@ -937,13 +936,18 @@ _NEOBERT = Family(
     forms={"qkv": "interleaved"},
     keys={
         **{name: KEYS[name] for name in _SIZES},
+        # Two thirds, as for a gate of the same number of weights, to the next multiple of eight.
+        "intermediate_size": Key(
+            "intermediate_size",
+            3072,
+            read=lambda wide: -(-(2 * wide // 3) // 8) * 8,
+            write=lambda wide: 3 * wide // 2,
+        ),
         "max_position_embeddings": Key("max_length", 1024),
         "hidden_act": Key("hidden_act", "SwiGLU", {"SwiGLU": "silu"}),
         "layer_norm_eps": Key("norm_eps", 1e-6),
         "initializer_range": Key("decoder_init_range", 0.02),
     },
-    flattened=_neobert_flattened,
-    nested=_neobert_nested,
     constants={
         **_RMS,
         "attention_dropout": 0.0,
@@ -1027,7 +1031,6 @@ _MPNET = replace(
     # transformers computes 32 buckets, whatever this key is.
     must={**MUST, "relative_attention_num_buckets": (32,)},
     written={"relative_attention_num_buckets": 32},
-    offset_by_pad=False,
     dropout=HIDDEN,
     pooler=PoolerSlot("mpnet.pooler.dense", "tanh"),
 )
