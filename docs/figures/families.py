@@ -1,8 +1,7 @@
 """Write the table of families of docs/checkpoints.md: `python docs/figures/families.py`.
 
-Lines of a family are those of its function in checkpoints/families.py and of what only that
-function uses; entries that several families share are not counted. Tests are those of the
-reference tests that name it.
+Lines of a family are those of its row in checkpoints/families.py and of what only that row uses;
+entries that several families share are not counted. Tests are the reference tests that name it.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ def _size(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def makers() -> list[tuple[int, int]]:
-    """Return how many families each function makes, and its lines, in the order of FAMILIES."""
+def sizes() -> list[int]:
+    """Return the lines of each row, in the order of FAMILIES."""
     tree = ast.parse(SOURCE.read_text("utf-8"))
     parts: dict[str, ast.stmt] = {}
     for node in tree.body:
@@ -36,34 +35,30 @@ def makers() -> list[tuple[int, int]]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             parts[ast.unparse(target)] = node
-    made: dict[str, int] = {}
-    for call in ast.walk(parts["FAMILIES"]):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in parts:
-            made[call.func.id] = made.get(call.func.id, 0) + 1
+    rows = [part.strip() for part in ast.unparse(parts["_ROWS"]).partition("(")[2][:-1].split(",")]
 
     def used(name: str) -> set[str]:
         found, todo = {name}, [name]
         while todo:
-            new = (_names(parts[todo.pop()]) & parts.keys()) - found - made.keys()
+            new = (_names(parts[todo.pop()]) & parts.keys()) - found - set(rows)
             found, todo = found | new, [*todo, *new]
         return found
 
-    reach = {name: used(name) for name in made}
-    owners = {part: [n for n in made if part in reach[n]] for part in parts}
+    reach = {name: used(name) for name in rows}
+    owners = {part: [n for n in rows if part in reach[n]] for part in parts}
     return [
-        (count, sum(_size(parts[part]) for part in reach[name] if owners[part] == [name]))
-        for name, count in made.items()
+        sum(_size(parts[part]) for part in reach[name] if owners[part] == [name]) for name in rows
     ]
 
 
-def tests_of(model_types: list[str]) -> list[str]:
-    """Return the reference tests that name one of the families."""
+def tests_of(model_type: str) -> list[str]:
+    """Return the reference tests that name a family."""
     found = []
     for file in TESTS:
         tree = ast.parse((ROOT / "tests/reference" / file).read_text("utf-8"))
         for node in tree.body:
             is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-            if is_test and any(f"'{name}'" in ast.unparse(node) for name in model_types):
+            if is_test and f"'{model_type}'" in ast.unparse(node):
                 found.append(node.name)
     return found
 
@@ -73,11 +68,9 @@ def table() -> str:
     from filbert.checkpoints.families import FAMILIES
 
     rows = ["| `model_type` | lines | its own tests |", "|---|---|---|"]
-    names = iter(FAMILIES)
-    for count, lines in makers():
-        types = [next(names) for _ in range(count)]
-        tests = ", ".join(f"`{name}`" for name in tests_of(types))
-        rows.append(f"| {', '.join(types)} | {lines} | {tests} |")
+    for name, lines in zip(FAMILIES, sizes(), strict=True):
+        tests = ", ".join(f"`{test}`" for test in tests_of(name))
+        rows.append(f"| {name} | {lines} | {tests} |")
     return "\n".join(rows) + "\n"
 
 

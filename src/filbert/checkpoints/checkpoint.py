@@ -156,8 +156,8 @@ def _with_pooler_for(
     """Return configuration, tensors and notes of the encoder with the pooler of a head's kind."""
     old = checkpoint.config
     notes: list[str] = []
-    layout, slot = family.heads[kind], family.heads[kind].pooler
-    old_slot = family.heads[checkpoint.head].pooler if old.pooling.activation else None
+    slot = family.pooler_of(kind)
+    old_slot = family.pooler_of(checkpoint.head) if old.pooling.activation else None
     old_name = old_slot.name if old_slot else None
     # Training would not reach an optional pooler that the head does not read, and in a causal
     # encoder other tools would apply it to the first token.
@@ -166,7 +166,7 @@ def _with_pooler_for(
     config = old.changed(
         pooler=slot.activation if slot else None,
         pooler_dropout=slot is not None and slot.dropout_before,
-        head_dropout=old.dropout.head if layout.dropout.name else old.dropout.hidden,
+        head_dropout=old.dropout.head if family.dropout_key(kind).name else old.dropout.hidden,
     )
     tensors = {n: tensor for n, tensor in checkpoint.tensors.items() if n.startswith("encoder.")}
     if slot is not None and slot.name == old_name:

@@ -14,11 +14,12 @@ from filbert.checkpoints.families import (
     CAUSAL_KEY,
     CAUSAL_TYPE,
     FAMILIES,
+    FAR,
+    NEAR,
     REQUIRED,
     UNREAD,
     WHY_ONLY,
     Family,
-    HeadLayout,
     Key,
 )
 from filbert.errors import ConfigError, FormatError, printable
@@ -108,7 +109,7 @@ def encoder_config(
             that the encoder cannot express.
     """
     head = family.heads[kind]
-    pooler = head.pooler if has_pooler else None
+    pooler = family.pooler_of(kind) if has_pooler else None
     check_expressible(raw, head.must, path)
     if family.has_causal_key and raw.get(CAUSAL_KEY):
         _check_causal(raw, family, kind, has_pooler=pooler is not None, path=path)
@@ -116,6 +117,7 @@ def encoder_config(
     raw = {**raw, **{key: raw[old] for old, key in family.aliases.items() if old in raw}}
     if family.flattened is not None:
         raw = family.flattened(raw, path)
+    raw = _with_rotary_bases(_with_layer_kinds(raw, family, path), family, path)
     for name, key in family.keys.items():
         values[name] = _setting(raw, name, key, path)
     if head.activation not in (None, values["hidden_act"]):
@@ -126,11 +128,10 @@ def encoder_config(
         )
     if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
         values["embedding_size"] = None
-    if family.offset_by_pad:
-        values["position_offset"] = _number(raw, Key("pad_token_id", 1), path, real=False) + 1
     values["head_dropout"] = values["hidden_dropout"]
-    if raw.get(head.dropout.name, head.dropout.default) is not None:
-        values["head_dropout"] = _number(raw, head.dropout, path, real=True)
+    dropout = family.dropout_key(kind)
+    if raw.get(dropout.name, dropout.default) is not None:
+        values["head_dropout"] = _number(raw, dropout, path, real=True)
     values["heads_per_layer"] = _heads_per_layer(raw, values, path)
     values["pooler"] = pooler.activation if pooler else None
     values["pooler_dropout"] = pooler is not None and pooler.dropout_before
@@ -149,17 +150,72 @@ def _setting(raw: dict[str, Any], name: str, key: Key, path: Path) -> Any:
     if given is None and name in _NONE_ALLOWED:
         return None
     if key.values is None:
-        return _number(raw, key, path, real=isinstance(key.default, float))
+        return key.read(_number(raw, key, path, real=isinstance(key.default, float)))
     if not isinstance(given, str) or given not in key.values:
         names = ", ".join(key.values)
         raise FormatError(f"{path}: {key.name} is {short(given)}, not one of {names}.")
     return key.values[given]
 
 
+def _with_rotary_bases(raw: dict[str, Any], family: Family, path: Path) -> dict[str, Any]:
+    """Return config.json with the bases that transformers 5 nests as the flat keys of version 4."""
+    kinds = {"rotary_base": FAR, "local_rotary_base": NEAR}
+    nested = {family.keys[name].name: kind for name, kind in kinds.items() if name in family.keys}
+    parameters, flat = raw.get("rope_parameters") or {}, dict(raw)
+    if nested and not isinstance(parameters, dict):
+        raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
+    has_kinds = len(nested) > 1
+    if has_kinds and (unknown := [name for name in parameters if name not in nested.values()]):
+        raise FormatError(
+            f"{path}: rope_parameters has {short(unknown[0])}; filbert reads {FAR} and {NEAR} "
+            "there."
+        )
+    for key, kind in nested.items():
+        given = (parameters.get(kind) or {}) if has_kinds else parameters
+        if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
+            raise FormatError(
+                f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
+            )
+        if given.get("rope_type", "default") != "default":
+            raise FormatError(
+                f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
+            )
+        if "rope_theta" in given:
+            flat[key] = given["rope_theta"]
+    # The oldest files of ModernBERT may leave the second out.
+    if (near := family.keys.get("local_rotary_base")) and flat.get(near.name, 0) is None:
+        base = family.keys["rotary_base"]
+        flat[near.name] = flat.get(base.name, base.default)
+    return flat
+
+
+def _with_layer_kinds(raw: dict[str, Any], family: Family, path: Path) -> dict[str, Any]:
+    """Return config.json with the distance between global layers, and the first, as flat keys."""
+    every, first = family.keys.get("global_every"), family.keys.get("global_first")
+    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
+    if every is None or (kinds is None and every.default is not REQUIRED):
+        return raw
+    if (
+        isinstance(kinds, list)
+        and len(kinds) == layers
+        and all(kind in (FAR, NEAR) for kind in kinds)
+    ):
+        far = [index for index, kind in enumerate(kinds) if kind == FAR] or [len(kinds)]
+        distance = far[1] - far[0] if len(far) > 1 else max(len(kinds), far[0] + 1)
+        expected = list(range(far[0], max(len(kinds), far[0] + 1), distance))
+        if far == expected and far[0] < distance and (first or far[0] == 0):
+            return {**raw, every.name: distance, **({first.name: far[0]} if first else {})}
+    begins = "" if first else f"beginning with {FAR} and "
+    raise FormatError(
+        f"{path}: layer_types is {short(kinds)}; it must name {FAR} or {NEAR} for each of the "
+        f"{short(layers)} layers, {begins}repeating {'it' if begins else FAR} at equal distances."
+    )
+
+
 def default_settings(family: Family) -> dict[str, Any]:
     """Return the settings of a family that config.json need not name."""
     given = {
-        name: key.default if key.values is None else key.values[key.default]
+        name: key.read(key.default) if key.values is None else key.values[key.default]
         for name, key in family.keys.items()
         if key.default not in (None, REQUIRED)
     }
@@ -278,17 +334,15 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     settings = config.settings()
     for name, key in family.keys.items():
         value, names = settings[name], (key.values or {}).items()
-        raw[key.name] = next((theirs for theirs, ours in names if ours == value), value)
+        raw[key.name] = next((theirs for theirs, ours in names if ours == value), key.write(value))
         if key.repeated is not None:
             raw[key.repeated] = value
     if by_key:
         raw[CAUSAL_KEY] = True
     if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
-    if family.offset_by_pad:
-        raw["pad_token_id"] = config.positions.offset - 1
-    if head.dropout.name:
-        raw[head.dropout.name] = config.dropout.head
+    if dropout := family.dropout_key(kind).name:
+        raw[dropout] = config.dropout.head
     if config.attention.heads_per_layer is not None:
         # The remaining heads are numbered from 0, so the last ones count as removed.
         raw[_PRUNED_HEADS] = {
@@ -407,7 +461,7 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     fitting = [
         family
         for family in bare
-        if family.offset_by_pad == (raw.get("type_vocab_size") == 1)
+        if ("position_offset" in family.keys) == (raw.get("type_vocab_size") == 1)
         and ("embedding_size" in family.keys) == ("embedding_size" in raw)
     ]
     if found := owners or fitting or bare:
@@ -418,11 +472,11 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     )
 
 
-def _modules(head: HeadLayout, family: Family) -> set[str]:
-    """Return the modules of a head whose names are outside the encoder's prefix."""
-    wanted = set(head.modules.values())
-    if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
-        wanted.add(head.pooler.name)
+def _modules(family: Family, kind: str | None) -> set[str]:
+    """Return the modules of a kind of head whose names are outside the encoder's prefix."""
+    wanted, pooler = set(family.heads[kind].modules.values()), family.pooler_of(kind)
+    if pooler is not None and not pooler.name.startswith(family.prefix):
+        wanted.add(pooler.name)
     return wanted
 
 
@@ -448,8 +502,8 @@ def declared_kinds(raw: dict[str, Any], family: Family, path: Path) -> tuple[str
     name = name.removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
     return tuple(
         kind
-        for kind, head in family.heads.items()
-        if name in {prefix + head.suffix for prefix in prefixes}
+        for kind in family.heads
+        if name in {prefix + family.class_suffix(kind) for prefix in prefixes}
     )
 
 
@@ -460,9 +514,9 @@ def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str
     modules = {name.rpartition(".")[0] for name in names}
     outside = {name for name in modules if not name.startswith(family.prefix)}
     fitting = {
-        kind: len(_modules(head, family))
-        for kind, head in family.heads.items()
-        if _modules(head, family) <= outside
+        kind: len(_modules(family, kind))
+        for kind in family.heads
+        if _modules(family, kind) <= outside
         and ((slot := family.required_pooler(kind)) is None or slot.name in modules)
     }
     most = max(fitting.values(), default=0)
@@ -484,7 +538,7 @@ def kind_of(
     name, says = stated_class(raw, path), "config.json names no class"
     declared = declared_kinds(raw, family, path)
     if declared:
-        kind, wanted = declared[0], _modules(family.heads[declared[0]], family)
+        kind, wanted = declared[0], _modules(family, declared[0])
         # Many checkpoints of 2019 name one of these two classes and hold the other's tensors.
         if (kind, best) in (("masked_lm", ["pretraining"]), ("pretraining", ["masked_lm"])):
             what = "also holds the" if kind == "masked_lm" else "has no"

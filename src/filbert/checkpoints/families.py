@@ -44,6 +44,9 @@ CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
 # Makes all of transformers' classes of some families attend causally.
 CAUSAL_KEY = "is_decoder"
 
+# Kinds of layers in transformers 5's config.json.
+FAR, NEAR = "full_attention", "sliding_attention"
+
 # Modules of a layer, in the order of the tables below; only a few families have the last four.
 LAYER_MODULES = (
     *("qkv", "attention_out", "attention_norm", "up", "down", "norm"),
@@ -81,10 +84,13 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-_POOLED = {"cls": "cls", "mean": "mean"}
 
 # Kinds of heads that read a pooled vector. The others can do without a pooler.
 POOLED_KINDS = ("pair", "pretraining", "sequence", "choices")
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class Key(NamedTuple):
@@ -97,12 +103,15 @@ class Key(NamedTuple):
         values: Names of values, theirs to ours, for a setting that is no number. Of several names
             for one value, the first is written.
         repeated: A further key that holds the value again.
+        read, write: From the number under the key to that of the setting, and back.
     """
 
     name: str
     default: Any = REQUIRED
     values: Mapping[str, str] | None = None
     repeated: str | None = None
+    read: Callable[[Any], Any] = _same
+    write: Callable[[Any], Any] = _same
 
 
 # The dropout of a head without a key of its own: that of the hidden states.
@@ -124,29 +133,46 @@ class PoolerSlot:
     dropout_before: bool = False
 
 
+# Suffixes of Hugging Face's class names by kind of head; None is the bare encoder.
+CLASSES = {
+    None: "Model",
+    "masked_lm": "ForMaskedLM",
+    "pretraining": "ForPreTraining",
+    "pair": "ForNextSentencePrediction",
+    "discriminator": "ForPreTraining",
+    "sequence": "ForSequenceClassification",
+    "choices": "ForMultipleChoice",
+    "tokens": "ForTokenClassification",
+    "spans": "ForQuestionAnswering",
+}
+
+
 @dataclass(frozen=True)
 class HeadLayout:
     """One of Hugging Face's classes: which tensors its head has and which config keys it reads.
 
     Attributes:
-        suffix: the class name without the family, "ForMaskedLM".
         modules: our module ("head.out") to theirs ("classifier").
-        pooler: the pooler that goes with this head, None for none.
+        pooler: A dense layer of its own, instead of the family's pooler.
         decoder: their module that repeats the word table, and the bias of the scores.
-        dropout: Of the setting `head_dropout`, whose value of None means the hidden dropout.
+        dropout: Of the setting `head_dropout`; None for the family's.
         activation: the only `hidden_act` with which this head is what transformers runs, None for
             any.
         must: config keys and the values this head can express; an absent key is fine.
+        suffix: the class name without the family, if it is not that of CLASSES.
     """
 
-    suffix: str
     modules: dict[str, str] = field(default_factory=dict)
     _: KW_ONLY
     pooler: PoolerSlot | None = None
     decoder: str | None = None
-    dropout: Key = Key("classifier_dropout", None)
+    dropout: Key | None = None
     activation: str | None = None
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    suffix: str | None = None
+
+
+Heads = dict[str | None, HeadLayout]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +198,16 @@ class Family:
         keys: Setting of EncoderConfig to its key.
         aliases: Config keys of some versions to those of `keys`.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
-            are found, for those that are nested in some versions; None where all are flat.
+            are found; None where all are there. Those that transformers 5 nests in the same way for
+            all families, `rope_parameters` and `layer_types`, are found without it.
         nested: The inverse, applied to what is written.
         constants: Settings for which there is no key; `keys` take precedence.
         heads: head kind to layout; None is the bare encoder.
+        dropout: Of the setting `head_dropout`, whose value of None means the hidden dropout.
+        pooler: The pooler that heads over a pooled vector read; None for none.
+        bare_has_pooler: Whether the bare encoder and the masked-LM class may have it too.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
-        offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
     """
@@ -198,10 +227,12 @@ class Family:
     flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
     nested: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
-    heads: dict[str | None, HeadLayout]
+    heads: Heads
+    dropout: Key = Key("classifier_dropout", None)
+    pooler: PoolerSlot | None = None
+    bare_has_pooler: bool = False
     written: dict[str, Any] = field(default_factory=dict)
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    offset_by_pad: bool = False
     always_projects: bool = False
 
     @property
@@ -229,8 +260,9 @@ class Family:
         if ours in self.whole_names:
             return self.whole_names[ours]
         if module == "encoder.pooler":
-            assert head.pooler is not None
-            return (f"{head.pooler.name}.{leaf}",)
+            pooler = self.pooler_of(kind)
+            assert pooler is not None
+            return (f"{pooler.name}.{leaf}",)
         if module in head.modules:
             return (f"{head.modules[module]}.{leaf}",)
         if (match := _LAYER_NAME.fullmatch(module)) is None:
@@ -261,9 +293,14 @@ class Family:
             tied[f"{head.decoder}.bias"] = f"{scores}.bias"
         return tied
 
+    def pooler_of(self, kind: str | None) -> PoolerSlot | None:
+        """Return the pooler that goes with a kind of head; None for none."""
+        kinds = (*POOLED_KINDS, None, "masked_lm") if self.bare_has_pooler else POOLED_KINDS
+        return self.heads[kind].pooler or (self.pooler if kind in kinds else None)
+
     def required_pooler(self, kind: str | None) -> PoolerSlot | None:
         """Return the pooler without which a kind of head cannot run; None for none."""
-        return self.heads[kind].pooler if kind in POOLED_KINDS else None
+        return self.pooler_of(kind) if kind in POOLED_KINDS else None
 
     def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
         """Return whether CAUSAL_KEY describes a causal model: nothing reads the first token."""
@@ -271,17 +308,35 @@ class Family:
 
     def class_name(self, kind: str | None) -> str:
         """Return Hugging Face's class for a kind of head, as in `architectures`."""
-        return self.class_prefix + self.heads[kind].suffix
+        return self.class_prefix + self.class_suffix(kind)
+
+    def class_suffix(self, kind: str | None) -> str:
+        """Return the name of that class without the family."""
+        suffix = self.heads[kind].suffix
+        return CLASSES[kind] if suffix is None else suffix
+
+    def dropout_key(self, kind: str | None) -> Key:
+        """Return the key of the setting `head_dropout`."""
+        return self.heads[kind].dropout or self.dropout
 
 
-# Entries that several families share with BERT.
+# Entries that several families share.
 
+
+Allowed = dict[str, tuple[Any, ...]]
 
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
 )  # fmt: skip
+
+
+def sizes(hidden: str, layers: str, heads: str, width: str) -> dict[str, Key]:
+    """Return the keys of the sizes that every family has, and of the vocabulary's."""
+    return dict(zip(_SIZES, map(Key, ("vocab_size", hidden, layers, heads, width)), strict=True))
+
+
 KEYS = {
-    **{name: Key(name) for name in _SIZES},
+    **sizes(*_SIZES[1:]),
     "max_position_embeddings": Key("max_position_embeddings", 512),
     "type_vocab_size": Key("type_vocab_size", 2),
     "hidden_act": Key("hidden_act", "gelu", ACTIVATIONS),
@@ -302,18 +357,17 @@ def with_defaults(keys: dict[str, Key], **values: Any) -> dict[str, Key]:
     return keys | {name: keys[name]._replace(default=value) for name, value in values.items()}
 
 
-MUST: dict[str, tuple[Any, ...]] = {
+MUST: Allowed = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "quantization_config": (None,),
 }
-_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 # Of the families whose encoders become causal by CAUSAL_KEY.
-CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
-_LAST_DROPOUT = Key("summary_last_dropout", 0.1)
-_SUMMARY: dict[str, tuple[Any, ...]] = {"summary_use_proj": (True,)}
+CAUSAL_MUST: Allowed = {**MUST, CAUSAL_KEY: (False, True, None)}
+_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+_UNSCALED: Allowed = {"rope_scaling": (None,)}
 OUT = {"head.out": "classifier"}
 SPANS = {"head.out": "qa_outputs"}
 
@@ -322,9 +376,24 @@ def masked_lm(scores: str, transform: str, norm: str, **rest: Any) -> HeadLayout
     """Return the class of a masked-LM head, with further fields of its HeadLayout.
 
     The names are those of the scores' bias, and of the dense layer and the norm before the scores.
+    The decoder is in the module of the scores, unless `rest` names it.
     """
     modules = {"head": scores, "head.transform": transform, "head.norm": norm}
-    return HeadLayout("ForMaskedLM", modules, **rest)
+    return HeadLayout(modules, **{"decoder": f"{scores}.decoder", **rest})
+
+
+_LM = "cls.predictions"
+BERT_LM = masked_lm(_LM, f"{_LM}.transform.dense", f"{_LM}.transform.LayerNorm")
+
+
+def summary(modules: dict[str, str], token: str, activation: str) -> HeadLayout:
+    """Return a class whose pooler has keys of its own, for the token that it reads."""
+    must = {"use_proj": True, "type": token, "activation": activation}
+    return HeadLayout(
+        modules,
+        dropout=Key("summary_last_dropout", 0.1),
+        must={f"summary_{key}": (value,) for key, value in must.items()},
+    )
 
 
 def pretraining(words: HeadLayout, pair: str) -> HeadLayout:
@@ -332,37 +401,172 @@ def pretraining(words: HeadLayout, pair: str) -> HeadLayout:
     modules = {
         ours.replace("head", "head.masked_lm"): theirs for ours, theirs in words.modules.items()
     }
-    return replace(words, suffix="ForPreTraining", modules={**modules, "head.pair.out": pair})
+    return replace(words, modules={**modules, "head.pair.out": pair})
 
 
-def task_heads(
-    *kinds: str, pooler: PoolerSlot | None = None, classifier: str | None = None, **common: Any
-) -> dict[str | None, HeadLayout]:
+def task_heads(*kinds: str, dense: str | None = None, **common: Any) -> Heads:
     """Return the classes for some kinds of tasks, by default all, with `common` fields.
 
-    Sequences and multiple choice read the pooler. With `classifier`, an activation, sequences have
-    a dense layer of their own instead.
+    With `dense`, an activation, sequences have a dense layer of their own instead of the pooler.
     """
-    sequence = HeadLayout("ForSequenceClassification", OUT, pooler=pooler, **common)
-    if classifier is not None:
-        first_token = PoolerSlot("classifier.dense", classifier, dropout_before=True)
-        out = {"head.out": "classifier.out_proj"}
-        sequence = replace(sequence, modules=out, pooler=first_token)
+    task = HeadLayout(OUT, **common)
     heads = {
-        "sequence": sequence,
-        "choices": HeadLayout("ForMultipleChoice", OUT, pooler=pooler, **common),
-        "tokens": HeadLayout("ForTokenClassification", OUT, **common),
-        "spans": HeadLayout("ForQuestionAnswering", SPANS, **common),
+        "sequence": task,
+        "choices": task,
+        "tokens": task,
+        "spans": replace(task, modules=SPANS),
     }
+    if dense is not None:
+        pooler = PoolerSlot("classifier.dense", dense, dropout_before=True)
+        heads["sequence"] = replace(
+            task, modules={"head.out": "classifier.out_proj"}, pooler=pooler
+        )
     return {kind: heads[kind] for kind in kinds or heads}
 
 
-# ModernBERT.
+# BERT and the families with its layers.
 
-_FAR, _NEAR = "full_attention", "sliding_attention"
-_THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
-_FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
-# No release has other values.
+
+_BERT = Family(
+    model_type="bert",
+    class_prefix="Bert",
+    prefix="bert.",
+    modules=TABLES,
+    keys=KEYS,
+    must=CAUSAL_MUST,
+    pooler=PoolerSlot("bert.pooler.dense", "tanh"),
+    bare_has_pooler=True,
+    heads={
+        None: HeadLayout(),
+        "masked_lm": BERT_LM,
+        "pretraining": pretraining(BERT_LM, "cls.seq_relationship"),
+        "pair": HeadLayout({"head.out": "cls.seq_relationship"}),
+        **task_heads(),
+    },
+)
+
+_ROBERTA = replace(
+    _BERT,
+    model_type="roberta",
+    class_prefix="Roberta",
+    prefix="roberta.",
+    # Positions are counted from the row after the padding id.
+    keys={
+        **KEYS,
+        "position_offset": Key(
+            "pad_token_id", 1, read=lambda pad: pad + 1, write=lambda row: row - 1
+        ),
+    },
+    pooler=PoolerSlot("roberta.pooler.dense", "tanh"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(
+            *("lm_head", "lm_head.dense", "lm_head.layer_norm"),
+            # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
+            activation="gelu",
+        ),
+        **task_heads(dense="tanh"),
+        "choices": HeadLayout(OUT, dropout=HIDDEN),
+    },
+)
+
+_XLM_ROBERTA = replace(_ROBERTA, model_type="xlm-roberta", class_prefix="XLMRoberta")
+_CAMEMBERT = replace(_ROBERTA, model_type="camembert", class_prefix="Camembert")
+
+_DISTILBERT = Family(
+    model_type="distilbert",
+    class_prefix="DistilBert",
+    prefix="distilbert.",
+    modules=TABLES,
+    layer="transformer.layer.{}",
+    layer_modules=(
+        ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        *("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    ),
+    keys={
+        **without(KEYS, "type_vocab_size", "layer_norm_eps"),
+        **sizes("dim", "n_layers", "n_heads", "hidden_dim"),
+        "hidden_act": Key("activation", "gelu", ACTIVATIONS),
+        "hidden_dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("attention_dropout", 0.1),
+    },
+    constants={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
+    must=MUST,
+    written={"sinusoidal_pos_embds": False},
+    dropout=Key("seq_classif_dropout", 0.2),
+    pooler=PoolerSlot("pre_classifier", "relu"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(
+            *("vocab_projector", "vocab_transform", "vocab_layer_norm"), decoder="vocab_projector"
+        ),
+        **task_heads(),
+        "tokens": HeadLayout(OUT, dropout=HIDDEN),
+    },
+)
+
+_ALBERT_WORDS = masked_lm("predictions", "predictions.dense", "predictions.LayerNorm")
+_ALBERT = Family(
+    model_type="albert",
+    class_prefix="Albert",
+    prefix="albert.",
+    modules={**TABLES, "embeddings.project": "encoder.embedding_hidden_mapping_in"},
+    layer="encoder.albert_layer_groups.{}.albert_layers.0",
+    layer_modules=(
+        ("attention.query", "attention.key", "attention.value"),
+        *("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm"),
+    ),
+    keys={
+        **with_defaults(KEYS, hidden_act="gelu_new", **_NO_DROPOUT),
+        "embedding_size": Key("embedding_size"),
+        "num_hidden_groups": Key("num_hidden_groups", 1),
+    },
+    must={**MUST, "inner_group_num": (1,)},
+    always_projects=True,
+    written={"inner_group_num": 1},
+    dropout=Key("classifier_dropout_prob", 0.1),
+    pooler=PoolerSlot("albert.pooler", "tanh"),
+    bare_has_pooler=True,
+    heads={
+        None: HeadLayout(),
+        "masked_lm": _ALBERT_WORDS,
+        "pretraining": pretraining(_ALBERT_WORDS, "sop_classifier.classifier"),
+        **task_heads(),
+    },
+)
+
+_ELECTRA = Family(
+    model_type="electra",
+    class_prefix="Electra",
+    prefix="electra.",
+    modules={**TABLES, "embeddings.project": "embeddings_project"},
+    keys={**KEYS, "embedding_size": Key("embedding_size", 128)},
+    must=CAUSAL_MUST,
+    pooler=PoolerSlot("sequence_summary.summary", "gelu"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(
+            *(
+                "generator_lm_head",
+                "generator_predictions.dense",
+                "generator_predictions.LayerNorm",
+            ),
+            decoder="generator_lm_head",
+            # transformers' ElectraGeneratorPredictions is always erf-gelu too.
+            activation="gelu",
+        ),
+        "discriminator": HeadLayout(
+            {
+                "head.dense": "discriminator_predictions.dense",
+                "head.out": "discriminator_predictions.dense_prediction",
+            }
+        ),
+        **task_heads(dense="gelu"),
+        "choices": summary(OUT, "first", "gelu"),
+    },
+)
+
+# No release of ModernBERT has other values.
 _MODERNBERT_FLAGS = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -371,131 +575,707 @@ _MODERNBERT_FLAGS = {
     "decoder_bias": True,
     "tie_word_embeddings": True,
 }
-
-
-def modernbert() -> Family:
-    """Return the table of ModernBERT."""
-    transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
-    # Ours has one activation for layers and heads.
-    common: dict[str, Any] = {
-        "dropout": Key("classifier_dropout", 0.0),
-        "activation": "gelu",
-        "must": {"classifier_activation": ("gelu",)},
-    }
-    return Family(
-        model_type="modernbert",
-        class_prefix="ModernBert",
-        prefix="model.",
-        modules={
-            "embeddings.word": "embeddings.tok_embeddings",
-            "embeddings.norm": "embeddings.norm",
-            "final_norm": "final_norm",
-        },
-        layer="layers.{}",
-        layer_modules=("attn.Wqkv", "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
-        keys={
-            **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
-            "max_position_embeddings": Key("max_position_embeddings", 8192),
-            "hidden_act": Key("hidden_activation", "gelu", ACTIVATIONS),
-            "layer_norm_eps": Key("norm_eps", 1e-5),
-            "hidden_dropout": Key("mlp_dropout", 0.0, repeated="embedding_dropout"),
-            "attention_dropout": Key("attention_dropout", 0.0),
-            "rotary_base": Key(_THETAS[_FAR], _FAR_THETA),
-            "local_rotary_base": Key(_THETAS[_NEAR], _NEAR_THETA),
-            "local_window": Key("local_attention", 128),
-            "global_every": Key("global_attn_every_n_layers", 3),
-            "pooled": Key("classifier_pooling", "cls", _POOLED),
-        },
-        flattened=_flattened,
-        constants=dict(
-            type_vocab_size=0, gated=True, norm_place="before", biases=False, head_transform=True
+# Ours has one activation for layers and heads.
+_MODERNBERT_HEADS: dict[str, Any] = {
+    "activation": "gelu",
+    "must": {"classifier_activation": ("gelu",)},
+}
+_MODERNBERT_TASK = {"head.transform": "head.dense", "head.norm": "head.norm", **OUT}
+_MODERNBERT = Family(
+    model_type="modernbert",
+    class_prefix="ModernBert",
+    prefix="model.",
+    modules={
+        "embeddings.word": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "final_norm": "final_norm",
+    },
+    layer="layers.{}",
+    layer_modules=("attn.Wqkv", "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
+    keys={
+        **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
+        "max_position_embeddings": Key("max_position_embeddings", 8192),
+        "hidden_act": Key("hidden_activation", "gelu", ACTIVATIONS),
+        "layer_norm_eps": Key("norm_eps", 1e-5),
+        "hidden_dropout": Key("mlp_dropout", 0.0, repeated="embedding_dropout"),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        "rotary_base": Key("global_rope_theta", 160_000.0),
+        "local_rotary_base": Key("local_rope_theta", 10_000.0),
+        "local_window": Key("local_attention", 128),
+        "global_every": Key("global_attn_every_n_layers", 3),
+        "pooled": Key("classifier_pooling", "cls", {"cls": "cls", "mean": "mean"}),
+    },
+    constants=dict(
+        type_vocab_size=0, gated=True, norm_place="before", biases=False, head_transform=True
+    ),
+    must={
+        # Many releases have this key, which transformers does not read.
+        **without(MUST, "position_embedding_type"),
+        **{key: (value,) for key, value in _MODERNBERT_FLAGS.items()},
+        **dict.fromkeys(("causal_mask", "is_causal"), (False,)),
+        **_UNSCALED,
+    },
+    written=_MODERNBERT_FLAGS,
+    dropout=Key("classifier_dropout", 0.0),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(
+            *("decoder", "head.dense", "head.norm"), decoder="decoder", **_MODERNBERT_HEADS
         ),
-        must={
-            # Many releases have this key, which transformers does not read.
-            **without(MUST, "position_embedding_type"),
-            **{key: (value,) for key, value in _MODERNBERT_FLAGS.items()},
-            **dict.fromkeys(("causal_mask", "is_causal"), (False,)),
-            "rope_scaling": (None,),
+        **dict.fromkeys(
+            ("sequence", "choices", "tokens", "spans"),
+            HeadLayout(_MODERNBERT_TASK, **_MODERNBERT_HEADS),
+        ),
+    },
+)
+
+
+# Rotary families with LayerNorm after each sum. Sources: their authors' modelling code, and
+# transformers 5, which reads and writes the same tensor names.
+
+
+_ROTARY_KEYS = {**KEYS, "rotary_base": Key("rope_theta")}
+_ROTARY_MUST = {**MUST, "position_embedding_type": ("rope", "rotary", "absolute", None)}
+
+_NOMIC_BERT = Family(
+    model_type="nomic_bert",
+    class_prefix="NomicBert",
+    prefix="nomic_bert.",
+    modules={**TABLES, "embeddings.norm": "emb_ln"},
+    layer="encoder.layers.{}",
+    layer_modules=(
+        *("attn.Wqkv", "attn.out_proj", "norm1"),
+        *(("mlp.fc12", "mlp.fc11"), "mlp.fc2", "norm2"),
+    ),
+    renamed=((r"^bert\.", "nomic_bert."),),
+    zeros=("cls.predictions.bias", "cls.predictions.transform.dense.bias"),
+    keys={
+        **with_defaults(
+            _ROTARY_KEYS, rotary_base=1000.0, max_position_embeddings=2048, **_NO_DROPOUT
+        ),
+        "hidden_act": Key("hidden_act", "silu", {"silu": "silu", "swiglu": "silu"}),
+    },
+    aliases={
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_inner": "intermediate_size",
+        "n_positions": "max_position_embeddings",
+        "activation_function": "hidden_act",
+        "layer_norm_epsilon": "layer_norm_eps",
+        "resid_pdrop": "hidden_dropout_prob",
+        "attn_pdrop": "attention_probs_dropout_prob",
+        "rotary_emb_base": "rope_theta",
+    },
+    constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
+    must={
+        **_ROTARY_MUST,
+        **_UNSCALED,
+        # Of the authors' configuration. The second version alone has experts.
+        "num_experts": (0, None),
+        "rotary_scaling_factor": (None,),
+        "rotary_emb_fraction": (1.0,),
+        "rotary_emb_interleaved": (False,),
+        "rotary_emb_scale_base": (None,),
+        **dict.fromkeys(("prenorm", "use_rms_norm", "causal", "parallel_block"), (False,)),
+        **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
+    },
+    pooler=PoolerSlot("nomic_bert.pooler.dense", "tanh"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(_LM, f"{_LM}.transform.dense", f"{_LM}.transform.layer_norm"),
+        **task_heads("sequence", "tokens"),
+    },
+)
+
+_GTE = Family(
+    model_type="gte",
+    class_prefix="Gte",
+    prefix="gte.",
+    modules=TABLES,
+    layer_modules=(
+        *("attention.qkv_proj", "attention.o_proj", "attn_ln"),
+        *("mlp.up_gate_proj", "mlp.down_proj", "mlp_ln"),
+    ),
+    forms={"up": "halves"},
+    renamed=((r"^new\.", "gte."), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
+    keys=with_defaults(
+        _ROTARY_KEYS,
+        rotary_base=160_000.0,
+        max_position_embeddings=8192,
+        type_vocab_size=1,
+        attention_dropout=0.0,
+    ),
+    constants=dict(gated=True, up_bias=False),
+    must={
+        **_ROTARY_MUST,
+        **_UNSCALED,
+        "layer_norm_type": ("layer_norm",),
+        "pack_qkv": (True,),
+        "logn_attention_scale": (False,),
+    },
+    pooler=PoolerSlot("gte.pooler.dense", "tanh"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": masked_lm(
+            *("lm_head.decoder", "lm_head.dense", "lm_head.norm"),
+            decoder="lm_head.decoder",
+            activation="gelu",
+        ),
+        **task_heads("sequence", "tokens"),
+    },
+)
+
+
+def _new_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    scaling = raw.get("rope_scaling") or {"type": "ntk", "factor": 1.0}
+    if not isinstance(scaling, dict) or scaling.get("type") != "ntk" or len(scaling) > 2:
+        raise FormatError(
+            f"{path}: rope_scaling is {short(scaling)}; filbert reads type ntk with a factor."
+        )
+    return {**raw, "rope_factor": scaling.get("factor")}
+
+
+def _new_nested(raw: dict[str, Any]) -> dict[str, Any]:
+    factor = raw.pop("rope_factor")
+    return {**raw, "rope_scaling": None if factor == 1.0 else {"type": "ntk", "factor": factor}}
+
+
+# GTE under the name of its authors, whose code alone scales rotary positions.
+_NEW = replace(
+    _GTE,
+    model_type="new",
+    class_prefix="New",
+    prefix="new.",
+    renamed=_GTE.renamed[1:],
+    keys={
+        **with_defaults(_GTE.keys, rotary_base=10_000.0),
+        "rotary_scaling": Key("rope_factor", 1.0),
+    },
+    flattened=_new_flattened,
+    nested=_new_nested,
+    must=without(_GTE.must, *_UNSCALED),
+    pooler=PoolerSlot("new.pooler.dense", "tanh"),
+)
+
+# RoBERTa's heads over rotary layers. Its task adapters are left out: without a task, its authors'
+# code uses the base weights too.
+_JINA_V3 = replace(
+    _ROBERTA,
+    model_type="jina_embeddings_v3",
+    class_prefix="JinaEmbeddingsV3",
+    modules={**TABLES, "embeddings.norm": "emb_ln"},
+    layer="encoder.layers.{}",
+    layer_modules=("mixer.Wqkv", "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
+    renamed=((r"\.parametrizations\.weight\.original$", ".weight"),),
+    keys=with_defaults(
+        _ROTARY_KEYS,
+        rotary_base=20000.0,
+        max_position_embeddings=8194,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    ),
+    aliases={"rotary_emb_base": "rope_theta"},
+    must={**_ROTARY_MUST, **_UNSCALED},
+    heads=without(_ROBERTA.heads, "choices"),
+)
+
+
+# Families with RMSNorm before each sublayer. Sources: as above, and for NeoBERT its authors' code.
+
+_RMS: dict[str, Any] = dict(
+    type_vocab_size=0,
+    gated=True,
+    biases=False,
+    rms_norm=True,
+    norm_place="before",
+    embedding_norm=False,
+    hidden_dropout=0.0,
+)
+_LLAMA_LAYER = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    *("self_attn.o_proj", "input_layernorm"),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    *("mlp.down_proj", "post_attention_layernorm"),
+)
+# What follows has the tensor names of Llama, and the heads of transformers' generic classes; their
+# classifier of sequences has no bias.
+_LLAMA = Family(
+    model_type="",
+    class_prefix="",
+    prefix="model.",
+    modules={"embeddings.word": "embed_tokens", "final_norm": "norm"},
+    layer="layers.{}",
+    layer_modules=_LLAMA_LAYER,
+    keys={
+        **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
+        "max_position_embeddings": Key("max_position_embeddings"),
+        "num_key_value_heads": Key("num_key_value_heads", None),
+        "head_size": Key("head_dim", None),
+        "hidden_act": Key("hidden_act", "silu", ACTIVATIONS),
+        "layer_norm_eps": Key("rms_norm_eps", 1e-6),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        "rotary_base": Key("rope_theta", 10_000.0),
+    },
+    constants={**_RMS, "out_bias": False},
+    must={
+        "quantization_config": (None,),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        **_UNSCALED,
+    },
+    dropout=HIDDEN,
+    heads={
+        None: HeadLayout(),
+        "sequence": HeadLayout({"head.out": "score"}),
+        "tokens": HeadLayout({"head.out": "score"}, dropout=Key("classifier_dropout", 0.1)),
+    },
+)
+_EUROBERT = replace(
+    _LLAMA,
+    model_type="eurobert",
+    class_prefix="EuroBert",
+    keys={
+        **with_defaults(_LLAMA.keys, max_position_embeddings=8192, layer_norm_eps=1e-5),
+        "pooled": Key("classifier_pooling", "late", {"late": "late", "mean": "mean", "bos": "cls"}),
+    },
+    aliases={"clf_pooling": "classifier_pooling"},
+    constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
+    must={**_LLAMA.must, "tie_word_embeddings": (False,)},
+    written=dict.fromkeys(("attention_bias", "mlp_bias", "tie_word_embeddings"), False),
+    pooler=PoolerSlot("dense", "gelu"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": HeadLayout({"head.scores": "lm_head"}),
+        **task_heads("sequence", "tokens"),
+    },
+)
+_QWEN3 = replace(
+    _LLAMA,
+    model_type="qwen3",
+    class_prefix="Qwen3",
+    layer_modules=(*_LLAMA_LAYER, "self_attn.q_norm", "self_attn.k_norm"),
+    keys=with_defaults(
+        _LLAMA.keys, max_position_embeddings=32768, num_key_value_heads=32, head_size=128
+    ),
+    constants={**_LLAMA.constants, "qk_norm": True, "causal": True},
+    must={**_LLAMA.must, "use_sliding_window": (False, None)},
+    written={"attention_bias": False, "use_sliding_window": False},
+)
+
+
+def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    if raw.get("use_bidirectional_attention") is not True:
+        raise FormatError(
+            f"{path}: use_bidirectional_attention is not true; this Gemma predicts the next token. "
+            "filbert reads Gemma 3 as an encoder only, such as google/embeddinggemma-300m."
+        )
+    if raw.get("query_pre_attn_scalar", 256) != raw.get("head_dim", 256):
+        raise FormatError(
+            f"{path}: query_pre_attn_scalar is {short(raw.get('query_pre_attn_scalar', 256))}; "
+            f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
+        )
+    return raw
+
+
+def _gemma_nested(raw: dict[str, Any]) -> dict[str, Any]:
+    every, first = raw.pop("global_every"), raw.pop("global_first")
+    layers = range(raw["num_hidden_layers"])
+    raw["layer_types"] = [FAR if index % every == first else NEAR for index in layers]
+    return {**raw, "query_pre_attn_scalar": raw["head_dim"]}
+
+
+_GEMMA3 = replace(
+    _LLAMA,
+    model_type="gemma3_text",
+    class_prefix="Gemma3Text",
+    layer_modules=(
+        *(*_LLAMA_LAYER[:5], "pre_feedforward_layernorm"),
+        *("self_attn.q_norm", "self_attn.k_norm"),
+        *("post_attention_layernorm", "post_feedforward_layernorm"),
+    ),
+    keys={
+        **with_defaults(
+            _LLAMA.keys,
+            max_position_embeddings=131_072,
+            num_key_value_heads=4,
+            head_size=256,
+            rotary_base=1_000_000.0,
+        ),
+        "hidden_act": Key(
+            "hidden_activation", "gelu_pytorch_tanh", {"gelu_pytorch_tanh": "gelu_tanh"}
+        ),
+        "local_window": Key("sliding_window", 4096),
+        "local_rotary_base": Key("rope_local_base_freq", 10_000.0),
+        "global_every": Key("global_every"),
+        "global_first": Key("global_first"),
+    },
+    flattened=_gemma_flattened,
+    nested=_gemma_nested,
+    constants={
+        **_LLAMA.constants,
+        "qk_norm": True,
+        "norm_place": "both",
+        "norm_from_one": True,
+        "embedding_scaled": True,
+        "pooled": "last",
+    },
+    must={**_LLAMA.must, "attn_logit_softcapping": (None,)},
+    heads=without(_LLAMA.heads, "tokens"),
+    written={"attention_bias": False, "use_bidirectional_attention": True},
+)
+
+
+_NEOBERT = Family(
+    model_type="neobert",
+    class_prefix="NeoBERT",
+    prefix="model.",
+    modules={"embeddings.word": "encoder", "final_norm": "layer_norm"},
+    layer="transformer_encoder.{}",
+    layer_modules=("qkv", "wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
+    forms={"qkv": "interleaved"},
+    keys={
+        **{name: KEYS[name] for name in _SIZES},
+        # Two thirds, as for a gate of the same number of weights, to the next multiple of eight.
+        "intermediate_size": Key(
+            "intermediate_size",
+            3072,
+            read=lambda wide: -(-(2 * wide // 3) // 8) * 8,
+            write=lambda wide: 3 * wide // 2,
+        ),
+        "max_position_embeddings": Key("max_length", 1024),
+        "hidden_act": Key("hidden_act", "SwiGLU", {"SwiGLU": "silu"}),
+        "layer_norm_eps": Key("norm_eps", 1e-6),
+        "initializer_range": Key("decoder_init_range", 0.02),
+    },
+    constants={
+        **_RMS,
+        "attention_dropout": 0.0,
+        "rotary_base": 10_000.0,
+        "lm_transform": False,
+        "lm_tied": False,
+    },
+    must={"rms_norm": (True,), "rope": (True,), "ngpt": (False,)},
+    dropout=Key("classifier_dropout", 0.1),
+    pooler=PoolerSlot("dense", "tanh", dropout_before=True),
+    heads={
+        None: HeadLayout(suffix=""),
+        "masked_lm": HeadLayout({"head.scores": "decoder"}, suffix="LMHead"),
+        "sequence": HeadLayout(OUT),
+    },
+)
+
+
+def _gpt2_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    width = raw.get("n_embd")
+    if raw.get("n_inner") is None and isinstance(width, int):
+        return {**raw, "n_inner": 4 * width}
+    return raw
+
+
+_GPT2 = Family(
+    model_type="gpt2",
+    class_prefix="GPT2",
+    prefix="transformer.",
+    modules={"embeddings.word": "wte", "embeddings.position": "wpe", "final_norm": "ln_f"},
+    layer="h.{}",
+    layer_modules=("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
+    forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
+    keys={
+        **sizes("n_embd", "n_layer", "n_head", "n_inner"),
+        "vocab_size": Key("vocab_size", 50257),
+        "max_position_embeddings": Key("n_positions", 1024),
+        "hidden_act": Key("activation_function", "gelu_new", ACTIVATIONS),
+        "layer_norm_eps": Key("layer_norm_epsilon", 1e-5),
+        "hidden_dropout": Key("resid_pdrop", 0.1, repeated="embd_pdrop"),
+        "attention_dropout": Key("attn_pdrop", 0.1),
+        "initializer_range": Key("initializer_range", 0.02),
+    },
+    flattened=_gpt2_flattened,
+    constants=dict(
+        type_vocab_size=0, norm_place="before", embedding_norm=False, causal=True, out_bias=False
+    ),
+    must={
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False, None),
+    },
+    heads={
+        None: HeadLayout(dropout=HIDDEN),
+        "sequence": HeadLayout({"head.out": "score"}, dropout=Key("classifier_dropout", 0.0)),
+        "tokens": HeadLayout(OUT, dropout=Key("classifier_dropout", 0.1)),
+    },
+)
+
+
+# Families whose scores depend on the distance of two tokens. Sources: transformers 5, and for jina
+# the authors' code.
+
+
+# RoBERTa's heads, without keys for their dropout.
+_MPNET = replace(
+    _ROBERTA,
+    model_type="mpnet",
+    class_prefix="MPNet",
+    prefix="mpnet.",
+    modules={**TABLES, "distances.table": "encoder.relative_attention_bias"},
+    layer_modules=(
+        tuple(f"attention.attn.{part}" for part in "qkv"),
+        *("attention.attn.o", "attention.LayerNorm", *LAYER[3:]),
+    ),
+    keys=without(KEYS, "type_vocab_size"),
+    # transformers counts from row 2, whatever `pad_token_id` is.
+    constants=dict(
+        type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
+    ),
+    # transformers computes 32 buckets, whatever this key is.
+    must={**MUST, "relative_attention_num_buckets": (32,)},
+    written={"relative_attention_num_buckets": 32},
+    dropout=HIDDEN,
+    pooler=PoolerSlot("mpnet.pooler.dense", "tanh"),
+)
+
+
+# What the releases of versions 2 and 3 have in common; other values compute something else.
+_DEBERTA_VALUES: Allowed = {
+    "relative_attention": (True,),
+    "share_att_key": (True,),
+    "norm_rel_ebd": ("layer_norm",),
+    "position_biased_input": (False,),
+    "pos_att_type": ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]),
+    "conv_kernel_size": (0, None),
+}
+
+
+def _deberta_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    for key, allowed in _DEBERTA_VALUES.items():
+        if raw.get(key) not in allowed:
+            raise FormatError(
+                f"{path}: {key} is {short(raw.get(key))}; filbert reads DeBERTa with "
+                f"{short(allowed[0])} there, such as microsoft/deberta-v3-base."
+            )
+    longest, farthest = raw.get("max_position_embeddings", 512), raw.get("max_relative_positions")
+    limited = isinstance(farthest, int) and farthest > 0
+    return {**raw, "max_relative_positions": farthest if limited else longest}
+
+
+_DEBERTA_V2 = Family(
+    model_type="deberta-v2",
+    class_prefix="DebertaV2",
+    prefix="deberta.",
+    modules={
+        **TABLES,
+        "distances.table": "encoder.rel_embeddings",
+        "distances.norm": "encoder.LayerNorm",
+    },
+    layer_modules=(
+        tuple(f"attention.self.{part}_proj" for part in ("query", "key", "value")),
+        *LAYER[1:],
+    ),
+    # The head of releases of version 3, which computes the same.
+    renamed=(
+        (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
+        (r"^lm_predictions\.lm_head\.", "cls.predictions."),
+    ),
+    keys={
+        **with_defaults(KEYS, type_vocab_size=0, layer_norm_eps=1e-7),
+        "distance_buckets": Key("position_buckets"),
+        "max_distance": Key("max_relative_positions"),
+    },
+    flattened=_deberta_flattened,
+    constants={"position_kind": "disentangled"},
+    must={**MUST, "embedding_size": (None,)},
+    written={key: value[0] for key, value in _DEBERTA_VALUES.items()},
+    dropout=HIDDEN,
+    pooler=PoolerSlot("pooler.dense", "gelu"),
+    heads={
+        None: HeadLayout(),
+        "masked_lm": BERT_LM,
+        **task_heads(
+            *("sequence", "choices"),
+            dropout=Key("cls_dropout", None),
+            must={"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)},
+        ),
+        **task_heads("tokens", "spans"),
+    },
+)
+
+# T5's encoder; a decoder in the file is left out.
+_T5_ATTENTION, _T5_FORWARD = "0.SelfAttention", "1.DenseReluDense"
+_T5_WORDS = "transformer.encoder.embed_tokens"
+_T5 = Family(
+    model_type="t5",
+    class_prefix="T5",
+    prefix="transformer.",
+    modules={
+        "embeddings.word": "shared",
+        "distances.table": f"encoder.block.0.layer.{_T5_ATTENTION}.relative_attention_bias",
+        "final_norm": "encoder.final_layer_norm",
+    },
+    layer="encoder.block.{}.layer",
+    layer_modules=(
+        tuple(f"{_T5_ATTENTION}.{part}" for part in "qkv"),
+        *(f"{_T5_ATTENTION}.o", "0.layer_norm"),
+        *(f"{_T5_FORWARD}.wi", f"{_T5_FORWARD}.wo", "1.layer_norm"),
+    ),
+    keys={
+        **sizes("d_model", "num_layers", "num_heads", "d_ff"),
+        "head_size": Key("d_kv", 64),
+        "max_position_embeddings": Key("n_positions", 512),
+        "distance_buckets": Key("relative_attention_num_buckets", 32),
+        "max_distance": Key("relative_attention_max_distance", 128),
+        "hidden_act": Key("feed_forward_proj", "relu", {"relu": "relu"}),
+        "layer_norm_eps": Key("layer_norm_epsilon", 1e-6),
+        "hidden_dropout": Key("dropout_rate", 0.1),
+        "attention_dropout": Key("dropout_rate", 0.1),
+    },
+    constants={
+        **_RMS,
+        "gated": False,
+        "position_kind": "buckets",
+        "attention_scale": 1.0,
+        "pooled": "mean",
+    },
+    must={"quantization_config": (None,), "is_decoder": (False, None)},
+    dropout=HIDDEN,
+    heads={
+        None: HeadLayout(suffix="EncoderModel", decoder=_T5_WORDS),
+        "tokens": HeadLayout(OUT, decoder=_T5_WORDS, dropout=Key("classifier_dropout", 0.0)),
+    },
+)
+# Version 1.1, whose gated layers have two modules for the first product. They have always had the
+# other form of GELU.
+_T5_GATED = replace(
+    _T5,
+    model_type="t5_gated",
+    layer_modules=(
+        *_T5.layer_modules[:3],
+        (f"{_T5_FORWARD}.wi_0", f"{_T5_FORWARD}.wi_1"),
+        *_T5.layer_modules[4:],
+    ),
+    keys={
+        **_T5.keys,
+        "hidden_act": Key("feed_forward_proj", "gated-gelu", {"gated-gelu": "gelu_tanh"}),
+    },
+    constants={**_T5.constants, "gated": True},
+    written={"model_type": "t5"},
+)
+_MT5 = replace(_T5_GATED, model_type="mt5", class_prefix="MT5", written={})
+
+# XLNet as it is fine-tuned: with one stream, without memory.
+_XLNET = Family(
+    model_type="xlnet",
+    class_prefix="XLNet",
+    prefix="transformer.",
+    modules={"embeddings.word": "word_embedding"},
+    layer="layer.{}",
+    layer_modules=("", "", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
+    whole_names={
+        "encoder.embeddings.unseen": ("transformer.mask_emb",),
+        "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
+        "attention_out.weight": ("rel_attn.o",),
+        "relative.content_bias": ("rel_attn.r_w_bias",),
+        "relative.position_bias": ("rel_attn.r_r_bias",),
+        "relative.type_bias": ("rel_attn.r_s_bias",),
+        "relative.type_vectors": ("rel_attn.seg_embed",),
+        "relative.project.weight": ("rel_attn.r",),
+    },
+    forms={
+        **dict.fromkeys(("qkv", "relative.project"), "outputs_by_head"),
+        "attention_out": "inputs_by_head",
+    },
+    renamed=((r"^mask_emb$", "transformer.mask_emb"),),
+    keys={
+        **sizes("d_model", "n_layer", "n_head", "d_inner"),
+        "vocab_size": Key("vocab_size", 32000),
+        "head_size": Key("d_head", None),
+        "hidden_act": Key("ff_activation", "gelu", ACTIVATIONS),
+        "layer_norm_eps": Key("layer_norm_eps", 1e-12),
+        "hidden_dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("dropout", 0.1),
+        "initializer_range": Key("initializer_range", 0.02),
+    },
+    # Types of the two texts and of CLS. Any length would do; it was trained on 512 tokens.
+    constants=dict(
+        type_vocab_size=3,
+        position_kind="sinusoid",
+        embedding_norm=False,
+        attention_bias=False,
+        pooled="last",
+    ),
+    must={"attn_type": ("bi",), "bi_data": (False,), "clamp_len": (-1, 0)},
+    dropout=HIDDEN,
+    pooler=PoolerSlot("sequence_summary.summary", "tanh"),
+    heads={
+        None: HeadLayout(),
+        "sequence": summary({"head.out": "logits_proj"}, "last", "tanh"),
+        "choices": summary({"head.out": "logits_proj"}, "last", "tanh"),
+        "tokens": HeadLayout(OUT),
+        "spans": HeadLayout(SPANS, suffix="ForQuestionAnsweringSimple"),
+    },
+)
+
+# jina-embeddings-v2: BERT's heads over gated layers with ALiBi. Other tools run its authors' code,
+# which the folder names in `auto_map`.
+_JINA_CODE = "jinaai/jina-bert-implementation--"
+_JINA_V2 = replace(
+    _BERT,
+    model_type="jina_bert",
+    class_prefix="JinaBert",
+    layer_modules=(*LAYER[:3], "mlp.gated_layers", "mlp.wo", "mlp.layernorm"),
+    keys={
+        **with_defaults(KEYS, max_position_embeddings=8192),
+        "hidden_act": Key("feed_forward_type", "original", {"geglu": "gelu", "reglu": "relu"}),
+    },
+    constants=dict(position_kind="alibi", gated=True, up_bias=False),
+    must={**MUST, "position_embedding_type": ("alibi",), "hidden_act": ("gelu",)},
+    written={
+        "model_type": "bert",
+        "position_embedding_type": "alibi",
+        "hidden_act": "gelu",
+        "auto_map": {
+            "AutoConfig": f"{_JINA_CODE}configuration_bert.JinaBertConfig",
+            "AutoModel": f"{_JINA_CODE}modeling_bert.JinaBertModel",
+            "AutoModelForMaskedLM": f"{_JINA_CODE}modeling_bert.JinaBertForMaskedLM",
         },
-        written=_MODERNBERT_FLAGS,
-        heads={
-            None: HeadLayout("Model", dropout=common["dropout"]),
-            "masked_lm": masked_lm(
-                "decoder", "head.dense", "head.norm", decoder="decoder", **common
-            ),
-            **{
-                kind: replace(layout, modules={**transform, **OUT})
-                for kind, layout in task_heads(**common).items()
-            },
-        },
-    )
+    },
+    heads={
+        None: HeadLayout(),
+        **{kind: _BERT.heads[kind] for kind in ("sequence", "tokens", "spans", "choices")},
+        "masked_lm": replace(BERT_LM, activation="gelu"),
+    },
+)
+
+# A StaticEmbedding model (or model2vec): texts are means of word vectors. A text without tokens is
+# read as one more row, of zeros, which files do not have.
+_STATIC = Family(
+    model_type=STATIC,
+    class_prefix="Static",
+    prefix="",
+    modules={"embeddings.word": "embedding"},
+    layer="layers.{}",
+    renamed=(("^embeddings$", "embedding.weight"),),
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "hidden_size": Key("hidden_size"),
+        "num_hidden_layers": Key("num_hidden_layers", 0),
+    },
+    constants=dict(
+        **dict(num_attention_heads=1, intermediate_size=1, type_vocab_size=0),
+        **dict(hidden_act="gelu", hidden_dropout=0.0),
+        # No text is cut.
+        **dict(position_kind="alibi", max_position_embeddings=2**20, embedding_norm=False),
+    ),
+    heads={None: HeadLayout(suffix="Embedding")},
+)
 
 
-def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with transformers 5's nested keys as the flat keys of version 4.
-
-    Raises:
-        FormatError: Global layers at unequal distances, or scaled rotary positions.
-    """
-    flat = dict(raw)
-    if raw.get("layer_types") is not None:
-        flat["global_attn_every_n_layers"], _ = _global_layers(raw, path, first=0)
-    flat |= _thetas(raw, _THETAS, path)
-    # The oldest files may leave the second out.
-    if "local_rope_theta" in flat and flat["local_rope_theta"] is None:
-        flat["local_rope_theta"] = flat.get("global_rope_theta", _FAR_THETA)
-    return flat
-
-
-def _thetas(raw: dict[str, Any], keys: dict[str, str], path: Path) -> dict[str, Any]:
-    """Return the bases of rotary positions that are nested by kind of layer, under flat `keys`."""
-    parameters = raw.get("rope_parameters") or {}
-    if not isinstance(parameters, dict):
-        raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
-    if unknown := [name for name in parameters if name not in keys]:
-        raise FormatError(
-            f"{path}: rope_parameters has {short(unknown[0])}; filbert reads "
-            f"{' and '.join(keys)} there."
-        )
-    read = {
-        key: _with_theta({"rope_parameters": parameters.get(kind)}, path)
-        for kind, key in keys.items()
-    }
-    return {key: one["rope_theta"] for key, one in read.items() if "rope_theta" in one}
-
-
-def _with_theta(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return config.json with the base of the rotary positions as a flat key."""
-    given = raw.get("rope_parameters") or {}
-    if not isinstance(given, dict) or given.keys() - {"rope_type", "rope_theta"}:
-        raise FormatError(
-            f"{path}: rope_parameters is {short(given)}; filbert reads a rope_theta there."
-        )
-    if given.get("rope_type", "default") != "default":
-        raise FormatError(
-            f"{path}: rope_type is {short(given['rope_type'])}; filbert reads only default."
-        )
-    return {**raw, **({"rope_theta": given["rope_theta"]} if "rope_theta" in given else {})}
-
-
-def _global_layers(raw: dict[str, Any], path: Path, *, first: int | None = None) -> tuple[int, int]:
-    """Return the distance between global layers, and the first of them."""
-    kinds, layers = raw.get("layer_types"), raw.get("num_hidden_layers")
-    if (
-        isinstance(kinds, list)
-        and len(kinds) == layers
-        and all(kind in (_FAR, _NEAR) for kind in kinds)
-    ):
-        far = [index for index, kind in enumerate(kinds) if kind == _FAR] or [len(kinds)]
-        every = far[1] - far[0] if len(far) > 1 else max(len(kinds), far[0] + 1)
-        expected = list(range(far[0], max(len(kinds), far[0] + 1), every))
-        if far == expected and far[0] < every and first in (None, far[0]):
-            return every, far[0]
-    begins = f"beginning with {_FAR} and " if first == 0 else ""
-    raise FormatError(
-        f"{path}: layer_types is {short(kinds)}; it must name {_FAR} or {_NEAR} for each of the "
-        f"{short(layers)} layers, {begins}repeating {'it' if begins else _FAR} at equal distances."
-    )
+_ROWS = (
+    _BERT, _ROBERTA, _XLM_ROBERTA, _CAMEMBERT, _DISTILBERT, _ALBERT, _ELECTRA, _MODERNBERT,
+    _NOMIC_BERT, _GTE, _NEW, _JINA_V3, _NEOBERT, _EUROBERT, _QWEN3, _GEMMA3, _GPT2, _MPNET,
+    _DEBERTA_V2, _T5, _T5_GATED, _MT5, _XLNET, _JINA_V2, _STATIC,
+)  # fmt: skip
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _ROWS}
 
 
 # Models that are not read: the reason, and the nearest that are.
@@ -519,886 +1299,4 @@ UNREAD: dict[str, tuple[str, str]] = {
 WHY_ONLY = {
     "num_experts": "Mixtures of experts (nomic-embed-text-v2-moe) are not read; "
     "nomic-embed-text-v1.5 is.",
-}
-
-
-# The families.
-
-
-def _bert() -> Family:
-    pooler = PoolerSlot("bert.pooler.dense", "tanh")
-    lm, pair = "cls.predictions", "cls.seq_relationship"
-    transform = (f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
-    words = masked_lm(lm, *transform, pooler=pooler, decoder=f"{lm}.decoder")
-    return Family(
-        model_type="bert",
-        class_prefix="Bert",
-        prefix="bert.",
-        modules=TABLES,
-        keys=KEYS,
-        must=CAUSAL_MUST,
-        heads={
-            None: HeadLayout("Model", pooler=pooler),
-            "masked_lm": words,
-            "pretraining": pretraining(words, pair),
-            "pair": HeadLayout("ForNextSentencePrediction", {"head.out": pair}, pooler=pooler),
-            **task_heads(pooler=pooler),
-        },
-    )
-
-
-def _roberta(model_type: str, class_prefix: str, root: str = "roberta") -> Family:
-    pooler = PoolerSlot(f"{root}.pooler.dense", "tanh")
-    tasks = task_heads(pooler=pooler, classifier="tanh")
-    return Family(
-        model_type=model_type,
-        class_prefix=class_prefix,
-        prefix=f"{root}.",
-        modules=TABLES,
-        keys=KEYS,
-        must=CAUSAL_MUST,
-        offset_by_pad=True,
-        heads={
-            None: HeadLayout("Model", pooler=pooler),
-            "masked_lm": masked_lm(
-                *("lm_head", "lm_head.dense", "lm_head.layer_norm"),
-                pooler=pooler,
-                decoder="lm_head.decoder",
-                # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
-                activation="gelu",
-            ),
-            **tasks,
-            "choices": replace(tasks["choices"], dropout=HIDDEN),
-        },
-    )
-
-
-def _distilbert() -> Family:
-    pooler = PoolerSlot("pre_classifier", "relu")
-    dropout = Key("seq_classif_dropout", 0.2)
-    tasks = task_heads(pooler=pooler, dropout=dropout)
-    return Family(
-        model_type="distilbert",
-        class_prefix="DistilBert",
-        prefix="distilbert.",
-        modules=TABLES,
-        layer="transformer.layer.{}",
-        layer_modules=(
-            ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-            "attention.out_lin",
-            "sa_layer_norm",
-            "ffn.lin1",
-            "ffn.lin2",
-            "output_layer_norm",
-        ),
-        keys={
-            **without(KEYS, "type_vocab_size", "layer_norm_eps"),
-            "hidden_size": Key("dim"),
-            "num_hidden_layers": Key("n_layers"),
-            "num_attention_heads": Key("n_heads"),
-            "intermediate_size": Key("hidden_dim"),
-            "hidden_act": Key("activation", "gelu", ACTIVATIONS),
-            "hidden_dropout": Key("dropout", 0.1),
-            "attention_dropout": Key("attention_dropout", 0.1),
-        },
-        constants={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
-        must=MUST,
-        written={"sinusoidal_pos_embds": False},
-        heads={
-            None: HeadLayout("Model", dropout=dropout),
-            "masked_lm": masked_lm(
-                *("vocab_projector", "vocab_transform", "vocab_layer_norm"),
-                decoder="vocab_projector",
-                dropout=dropout,
-            ),
-            **tasks,
-            "tokens": replace(tasks["tokens"], dropout=HIDDEN),
-        },
-    )
-
-
-def _albert() -> Family:
-    pooler = PoolerSlot("albert.pooler", "tanh")
-    dropout = Key("classifier_dropout_prob", 0.1)
-    words = masked_lm(
-        *("predictions", "predictions.dense", "predictions.LayerNorm"),
-        pooler=pooler,
-        decoder="predictions.decoder",
-        dropout=dropout,
-    )
-    return Family(
-        model_type="albert",
-        class_prefix="Albert",
-        prefix="albert.",
-        modules={**TABLES, "embeddings.project": "encoder.embedding_hidden_mapping_in"},
-        layer="encoder.albert_layer_groups.{}.albert_layers.0",
-        layer_modules=(
-            ("attention.query", "attention.key", "attention.value"),
-            "attention.dense",
-            "attention.LayerNorm",
-            "ffn",
-            "ffn_output",
-            "full_layer_layer_norm",
-        ),
-        keys={
-            **with_defaults(KEYS, hidden_act="gelu_new", **_NO_DROPOUT),
-            "embedding_size": Key("embedding_size"),
-            "num_hidden_groups": Key("num_hidden_groups", 1),
-        },
-        must={**MUST, "inner_group_num": (1,)},
-        always_projects=True,
-        written={"inner_group_num": 1},
-        heads={
-            None: HeadLayout("Model", pooler=pooler, dropout=dropout),
-            "masked_lm": words,
-            "pretraining": pretraining(words, "sop_classifier.classifier"),
-            **task_heads(pooler=pooler, dropout=dropout),
-        },
-    )
-
-
-def _electra() -> Family:
-    pooler = PoolerSlot("sequence_summary.summary", "gelu")
-    tasks = task_heads(pooler=pooler, classifier="gelu")
-    lm, detection = "generator_predictions", "discriminator_predictions"
-    discriminator = {
-        "head.dense": f"{detection}.dense",
-        "head.out": f"{detection}.dense_prediction",
-    }
-    return Family(
-        model_type="electra",
-        class_prefix="Electra",
-        prefix="electra.",
-        modules={**TABLES, "embeddings.project": "embeddings_project"},
-        keys={**KEYS, "embedding_size": Key("embedding_size", 128)},
-        must=CAUSAL_MUST,
-        heads={
-            None: HeadLayout("Model"),
-            "masked_lm": masked_lm(
-                *("generator_lm_head", f"{lm}.dense", f"{lm}.LayerNorm"),
-                decoder="generator_lm_head",
-                # transformers' ElectraGeneratorPredictions is always erf-gelu too.
-                activation="gelu",
-            ),
-            "discriminator": HeadLayout("ForPreTraining", discriminator),
-            **tasks,
-            "choices": replace(
-                tasks["choices"],
-                dropout=_LAST_DROPOUT,
-                must={**_SUMMARY, "summary_type": ("first",), "summary_activation": ("gelu",)},
-            ),
-        },
-    )
-
-
-# Rotary families with LayerNorm after each sum. Sources: their authors' modelling code, and
-# transformers 5, which reads and writes the same tensor names.
-
-
-_ROTARY_KEYS = {**KEYS, "rotary_base": Key("rope_theta")}
-_ROTARY_MUST = {**MUST, "position_embedding_type": ("rope", "rotary", "absolute", None)}
-_UNSCALED: dict[str, tuple[Any, ...]] = {"rope_scaling": (None,)}
-
-_NOMIC_KEYS = {
-    "n_embd": "hidden_size",
-    "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads",
-    "n_inner": "intermediate_size",
-    "n_positions": "max_position_embeddings",
-    "activation_function": "hidden_act",
-    "layer_norm_epsilon": "layer_norm_eps",
-    "resid_pdrop": "hidden_dropout_prob",
-    "attn_pdrop": "attention_probs_dropout_prob",
-    "rotary_emb_base": "rope_theta",
-}
-# Of the authors' configuration. The number of experts is above zero in the second version only.
-_NOMIC_MUST: dict[str, tuple[Any, ...]] = {
-    "num_experts": (0, None),
-    "rotary_scaling_factor": (None,),
-    "rotary_emb_fraction": (1.0,),
-    "rotary_emb_interleaved": (False,),
-    "rotary_emb_scale_base": (None,),
-    **dict.fromkeys(("prenorm", "use_rms_norm", "causal", "parallel_block"), (False,)),
-    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
-}
-
-
-def _nomic_bert() -> Family:
-    pooler, up = PoolerSlot("nomic_bert.pooler.dense", "tanh"), ("mlp.fc12", "mlp.fc11")
-    lm = "cls.predictions"
-    transform = (f"{lm}.transform.dense", f"{lm}.transform.layer_norm")
-    return Family(
-        model_type="nomic_bert",
-        class_prefix="NomicBert",
-        prefix="nomic_bert.",
-        modules={**TABLES, "embeddings.norm": "emb_ln"},
-        layer="encoder.layers.{}",
-        layer_modules=("attn.Wqkv", "attn.out_proj", "norm1", up, "mlp.fc2", "norm2"),
-        renamed=((r"^bert\.", "nomic_bert."),),
-        zeros=(f"{lm}.bias", f"{lm}.transform.dense.bias"),
-        keys={
-            **with_defaults(
-                _ROTARY_KEYS, rotary_base=1000.0, max_position_embeddings=2048, **_NO_DROPOUT
-            ),
-            "hidden_act": Key("hidden_act", "silu", {"silu": "silu", "swiglu": "silu"}),
-        },
-        aliases=_NOMIC_KEYS,
-        flattened=_with_theta,
-        constants=dict(gated=True, attention_bias=False, mlp_bias=False, up_bias=False),
-        must={**_ROTARY_MUST, **_UNSCALED, **_NOMIC_MUST},
-        heads={
-            None: HeadLayout("Model"),
-            "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder"),
-            **task_heads("sequence", "tokens", pooler=pooler),
-        },
-    )
-
-
-def _new_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    scaling = raw.get("rope_scaling") or {"type": "ntk", "factor": 1.0}
-    if not isinstance(scaling, dict) or scaling.get("type") != "ntk" or len(scaling) > 2:
-        raise FormatError(
-            f"{path}: rope_scaling is {short(scaling)}; filbert reads type ntk with a factor."
-        )
-    return {**_with_theta(raw, path), "rope_factor": scaling.get("factor")}
-
-
-def _new_nested(raw: dict[str, Any]) -> dict[str, Any]:
-    factor = raw.pop("rope_factor")
-    return {**raw, "rope_scaling": None if factor == 1.0 else {"type": "ntk", "factor": factor}}
-
-
-def _gte(model_type: str, class_prefix: str, theta: float) -> Family:
-    """Return the table of GTE, under transformers' name or under that of its authors ("new").
-
-    Only the authors' code scales rotary positions.
-    """
-    prefix, scales = f"{model_type}.", model_type == "new"
-    keys = with_defaults(
-        _ROTARY_KEYS,
-        rotary_base=theta,
-        max_position_embeddings=8192,
-        type_vocab_size=1,
-        attention_dropout=0.0,
-    )
-    pooler = PoolerSlot(f"{prefix}pooler.dense", "tanh")
-    return Family(
-        model_type=model_type,
-        class_prefix=class_prefix,
-        prefix=prefix,
-        modules=TABLES,
-        layer_modules=(
-            "attention.qkv_proj",
-            "attention.o_proj",
-            "attn_ln",
-            "mlp.up_gate_proj",
-            "mlp.down_proj",
-            "mlp_ln",
-        ),
-        forms={"up": "halves"},
-        renamed=((r"^new\.", prefix), (r"^(lm_head)\.layer_norm\.", r"\1.norm.")),
-        keys={**keys, **({"rotary_scaling": Key("rope_factor", 1.0)} if scales else {})},
-        flattened=_new_flattened if scales else _with_theta,
-        nested=_new_nested if scales else None,
-        constants=dict(gated=True, up_bias=False),
-        must={
-            **_ROTARY_MUST,
-            **({} if scales else _UNSCALED),
-            "layer_norm_type": ("layer_norm",),
-            "pack_qkv": (True,),
-            "logn_attention_scale": (False,),
-        },
-        heads={
-            None: HeadLayout("Model"),
-            "masked_lm": masked_lm(
-                *("lm_head.decoder", "lm_head.dense", "lm_head.norm"),
-                decoder="lm_head.decoder",
-                activation="gelu",
-            ),
-            **task_heads("sequence", "tokens", pooler=pooler),
-        },
-    )
-
-
-def _jina_v3() -> Family:
-    """Return the table of jina-embeddings-v3: RoBERTa's heads over rotary layers.
-
-    Its task adapters are left out: without a task, its authors' code uses the base weights too.
-    """
-    roberta = _roberta("xlm-roberta", "XLMRoberta")
-    return replace(
-        roberta,
-        model_type="jina_embeddings_v3",
-        class_prefix="JinaEmbeddingsV3",
-        modules={**TABLES, "embeddings.norm": "emb_ln"},
-        layer="encoder.layers.{}",
-        layer_modules=("mixer.Wqkv", "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
-        renamed=((r"\.parametrizations\.weight\.original$", ".weight"),),
-        keys=with_defaults(
-            _ROTARY_KEYS,
-            rotary_base=20000.0,
-            max_position_embeddings=8194,
-            type_vocab_size=1,
-            layer_norm_eps=1e-5,
-        ),
-        aliases={"rotary_emb_base": "rope_theta"},
-        flattened=_with_theta,
-        must={**_ROTARY_MUST, **_UNSCALED},
-        offset_by_pad=False,
-        heads=without(roberta.heads, "choices"),
-    )
-
-
-# Families with RMSNorm before each sublayer. Sources: as above, and for NeoBERT its authors' code.
-
-_LLAMA_LAYER = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attn.o_proj",
-    "input_layernorm",
-    ("mlp.gate_proj", "mlp.up_proj"),
-    "mlp.down_proj",
-    "post_attention_layernorm",
-)
-_LLAMA_KEYS = {
-    **{name: KEYS[name] for name in (*_SIZES, "initializer_range")},
-    "max_position_embeddings": Key("max_position_embeddings"),
-    "num_key_value_heads": Key("num_key_value_heads", None),
-    "head_size": Key("head_dim", None),
-    "hidden_act": Key("hidden_act", "silu", ACTIVATIONS),
-    "layer_norm_eps": Key("rms_norm_eps", 1e-6),
-    "attention_dropout": Key("attention_dropout", 0.0),
-    "rotary_base": Key("rope_theta", 10_000.0),
-}
-_RMS: dict[str, Any] = dict(
-    type_vocab_size=0,
-    gated=True,
-    biases=False,
-    rms_norm=True,
-    norm_place="before",
-    embedding_norm=False,
-    hidden_dropout=0.0,
-)
-# Heads of transformers' generic classes; the classifier of sequences has no bias.
-_SCORE = {"head.out": "score"}
-_SCORE_HEADS: dict[str | None, HeadLayout] = {
-    None: HeadLayout("Model", dropout=HIDDEN),
-    "sequence": HeadLayout("ForSequenceClassification", _SCORE, dropout=HIDDEN),
-    "tokens": HeadLayout("ForTokenClassification", _SCORE, dropout=Key("classifier_dropout", 0.1)),
-}
-_SCORED = {**_RMS, "out_bias": False}
-
-
-def _llama(model_type: str, class_prefix: str, **rest: Any) -> Family:
-    """Return a table with the tensor names of Llama."""
-    table: dict[str, Any] = {
-        "prefix": "model.",
-        "modules": {"embeddings.word": "embed_tokens", "final_norm": "norm"},
-        "layer": "layers.{}",
-        "layer_modules": _LLAMA_LAYER,
-        "flattened": _with_theta,
-        "heads": _SCORE_HEADS,
-    }
-    must: dict[str, tuple[Any, ...]] = {
-        "quantization_config": (None,),
-        "attention_bias": (False,),
-        "mlp_bias": (False,),
-        **_UNSCALED,
-        **rest.pop("must", {}),
-    }
-    return Family(model_type=model_type, class_prefix=class_prefix, must=must, **{**table, **rest})
-
-
-def _eurobert() -> Family:
-    pooler = PoolerSlot("dense", "gelu")
-    return _llama(
-        "eurobert",
-        "EuroBert",
-        keys={
-            **with_defaults(_LLAMA_KEYS, max_position_embeddings=8192, layer_norm_eps=1e-5),
-            "pooled": Key(
-                "classifier_pooling", "late", {"late": "late", "mean": "mean", "bos": "cls"}
-            ),
-        },
-        aliases={"clf_pooling": "classifier_pooling"},
-        constants={**_RMS, "lm_transform": False, "lm_tied": False, "lm_bias": False},
-        must={"tie_word_embeddings": (False,)},
-        written=dict.fromkeys(("attention_bias", "mlp_bias", "tie_word_embeddings"), False),
-        heads={
-            None: HeadLayout("Model", dropout=HIDDEN),
-            "masked_lm": HeadLayout("ForMaskedLM", {"head.scores": "lm_head"}, dropout=HIDDEN),
-            **task_heads("sequence", "tokens", pooler=pooler, dropout=HIDDEN),
-        },
-    )
-
-
-def _qwen3() -> Family:
-    return _llama(
-        "qwen3",
-        "Qwen3",
-        layer_modules=(*_LLAMA_LAYER, "self_attn.q_norm", "self_attn.k_norm"),
-        keys=with_defaults(
-            _LLAMA_KEYS, max_position_embeddings=32768, num_key_value_heads=32, head_size=128
-        ),
-        constants={**_SCORED, "qk_norm": True, "causal": True},
-        must={"use_sliding_window": (False, None)},
-        written={"attention_bias": False, "use_sliding_window": False},
-    )
-
-
-def _gemma_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    if raw.get("use_bidirectional_attention") is not True:
-        raise FormatError(
-            f"{path}: use_bidirectional_attention is not true; this Gemma predicts the next token. "
-            "filbert reads Gemma 3 as an encoder only, such as google/embeddinggemma-300m."
-        )
-    if raw.get("query_pre_attn_scalar", 256) != raw.get("head_dim", 256):
-        raise FormatError(
-            f"{path}: query_pre_attn_scalar is {short(raw.get('query_pre_attn_scalar', 256))}; "
-            f"filbert divides scores by the root of head_dim, {short(raw.get('head_dim', 256))}."
-        )
-    flat = raw | _thetas(raw, {_FAR: "rope_theta", _NEAR: "rope_local_base_freq"}, path)
-    every, first = _global_layers(raw, path)
-    return {**flat, "global_every": every, "global_first": first}
-
-
-def _gemma_nested(raw: dict[str, Any]) -> dict[str, Any]:
-    every, first = raw.pop("global_every"), raw.pop("global_first")
-    layers = range(raw["num_hidden_layers"])
-    raw["layer_types"] = [_FAR if index % every == first else _NEAR for index in layers]
-    return {**raw, "query_pre_attn_scalar": raw["head_dim"]}
-
-
-def _gemma3() -> Family:
-    return _llama(
-        "gemma3_text",
-        "Gemma3Text",
-        layer_modules=(
-            *_LLAMA_LAYER[:5],
-            "pre_feedforward_layernorm",
-            *("self_attn.q_norm", "self_attn.k_norm"),
-            *("post_attention_layernorm", "post_feedforward_layernorm"),
-        ),
-        keys={
-            **with_defaults(
-                _LLAMA_KEYS,
-                max_position_embeddings=131_072,
-                num_key_value_heads=4,
-                head_size=256,
-                rotary_base=1_000_000.0,
-            ),
-            "hidden_act": Key(
-                "hidden_activation", "gelu_pytorch_tanh", {"gelu_pytorch_tanh": "gelu_tanh"}
-            ),
-            "local_window": Key("sliding_window", 4096),
-            "local_rotary_base": Key("rope_local_base_freq", 10_000.0),
-            "global_every": Key("global_every"),
-            "global_first": Key("global_first"),
-        },
-        flattened=_gemma_flattened,
-        nested=_gemma_nested,
-        constants={
-            **_SCORED,
-            "qk_norm": True,
-            "norm_place": "both",
-            "norm_from_one": True,
-            "embedding_scaled": True,
-            "pooled": "last",
-        },
-        must={"attn_logit_softcapping": (None,)},
-        heads=without(_SCORE_HEADS, "tokens"),
-        written={"attention_bias": False, "use_bidirectional_attention": True},
-    )
-
-
-def _neobert_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    wide = raw.get("intermediate_size", 3072)
-    # Two thirds, as for a gate of the same number of weights, to the next multiple of eight.
-    wide = -(-(2 * wide // 3) // 8) * 8 if isinstance(wide, int) else wide
-    return {**raw, "intermediate_size": wide}
-
-
-def _neobert_nested(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**raw, "intermediate_size": 3 * raw["intermediate_size"] // 2}
-
-
-def _neobert() -> Family:
-    first_token = PoolerSlot("dense", "tanh", dropout_before=True)
-    dropout = Key("classifier_dropout", 0.1)
-    left_out = ("num_key_value_heads", "head_size", "attention_dropout", "rotary_base")
-    return Family(
-        model_type="neobert",
-        class_prefix="NeoBERT",
-        prefix="model.",
-        modules={"embeddings.word": "encoder", "final_norm": "layer_norm"},
-        layer="transformer_encoder.{}",
-        layer_modules=("qkv", "wo", "attention_norm", "ffn.w12", "ffn.w3", "ffn_norm"),
-        forms={"qkv": "interleaved"},
-        keys={
-            **without(_LLAMA_KEYS, *left_out),
-            "max_position_embeddings": Key("max_length", 1024),
-            "hidden_act": Key("hidden_act", "SwiGLU", {"SwiGLU": "silu"}),
-            "layer_norm_eps": Key("norm_eps", 1e-6),
-            "initializer_range": Key("decoder_init_range", 0.02),
-        },
-        flattened=_neobert_flattened,
-        nested=_neobert_nested,
-        constants={
-            **_RMS,
-            "attention_dropout": 0.0,
-            "rotary_base": 10_000.0,
-            "lm_transform": False,
-            "lm_tied": False,
-        },
-        must={"rms_norm": (True,), "rope": (True,), "ngpt": (False,)},
-        heads={
-            None: HeadLayout("", dropout=dropout),
-            "masked_lm": HeadLayout("LMHead", {"head.scores": "decoder"}, dropout=dropout),
-            "sequence": HeadLayout(
-                "ForSequenceClassification", OUT, pooler=first_token, dropout=dropout
-            ),
-        },
-    )
-
-
-def _gpt2_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    width = raw.get("n_embd")
-    if raw.get("n_inner") is None and isinstance(width, int):
-        return {**raw, "n_inner": 4 * width}
-    return raw
-
-
-def _gpt2() -> Family:
-    heads = dict(_SCORE_HEADS)
-    heads["tokens"] = replace(heads["tokens"], modules=OUT)
-    heads["sequence"] = replace(heads["sequence"], dropout=Key("classifier_dropout", 0.0))
-    return Family(
-        model_type="gpt2",
-        class_prefix="GPT2",
-        prefix="transformer.",
-        modules={"embeddings.word": "wte", "embeddings.position": "wpe", "final_norm": "ln_f"},
-        layer="h.{}",
-        layer_modules=("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
-        forms=dict.fromkeys(("qkv", "attention_out", "up", "down"), "transposed"),
-        keys={
-            "vocab_size": Key("vocab_size", 50257),
-            "hidden_size": Key("n_embd"),
-            "num_hidden_layers": Key("n_layer"),
-            "num_attention_heads": Key("n_head"),
-            "intermediate_size": Key("n_inner"),
-            "max_position_embeddings": Key("n_positions", 1024),
-            "hidden_act": Key("activation_function", "gelu_new", ACTIVATIONS),
-            "layer_norm_eps": Key("layer_norm_epsilon", 1e-5),
-            "hidden_dropout": Key("resid_pdrop", 0.1, repeated="embd_pdrop"),
-            "attention_dropout": Key("attn_pdrop", 0.1),
-            "initializer_range": Key("initializer_range", 0.02),
-        },
-        flattened=_gpt2_flattened,
-        constants=dict(
-            type_vocab_size=0,
-            norm_place="before",
-            embedding_norm=False,
-            causal=True,
-            out_bias=False,
-        ),
-        must={
-            "scale_attn_weights": (True,),
-            "scale_attn_by_inverse_layer_idx": (False,),
-            "add_cross_attention": (False, None),
-        },
-        heads=heads,
-    )
-
-
-# Families whose scores depend on the distance of two tokens. Sources: transformers 5, and for jina
-# the authors' code.
-
-
-def _mpnet() -> Family:
-    """Return the table of MPNet: RoBERTa's heads, without keys for their dropout."""
-    roberta = _roberta("mpnet", "MPNet", "mpnet")
-    qkv = tuple(f"attention.attn.{part}" for part in "qkv")
-    return replace(
-        roberta,
-        modules={**TABLES, "distances.table": "encoder.relative_attention_bias"},
-        layer_modules=(qkv, "attention.attn.o", "attention.LayerNorm", *LAYER[3:]),
-        keys=without(KEYS, "type_vocab_size"),
-        # transformers counts from row 2, whatever `pad_token_id` is.
-        constants=dict(
-            type_vocab_size=0, position_kind="buckets", absolute_positions=True, position_offset=2
-        ),
-        # transformers computes 32 buckets, whatever this key is.
-        must={**MUST, "relative_attention_num_buckets": (32,)},
-        written={"relative_attention_num_buckets": 32},
-        offset_by_pad=False,
-        heads={kind: replace(head, dropout=HIDDEN) for kind, head in roberta.heads.items()},
-    )
-
-
-# What the releases of versions 2 and 3 have in common; other values compute something else.
-_DEBERTA_VALUES: dict[str, tuple[Any, ...]] = {
-    "relative_attention": (True,),
-    "share_att_key": (True,),
-    "norm_rel_ebd": ("layer_norm",),
-    "position_biased_input": (False,),
-    "pos_att_type": ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]),
-    "conv_kernel_size": (0, None),
-}
-
-
-def _deberta_flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    for key, allowed in _DEBERTA_VALUES.items():
-        if raw.get(key) not in allowed:
-            raise FormatError(
-                f"{path}: {key} is {short(raw.get(key))}; filbert reads DeBERTa with "
-                f"{short(allowed[0])} there, such as microsoft/deberta-v3-base."
-            )
-    longest, farthest = raw.get("max_position_embeddings", 512), raw.get("max_relative_positions")
-    limited = isinstance(farthest, int) and farthest > 0
-    return {**raw, "max_relative_positions": farthest if limited else longest}
-
-
-def _deberta_v2() -> Family:
-    pooler = PoolerSlot("pooler.dense", "gelu")
-    pooling = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
-    lm, own_head = "cls.predictions", r"^lm_predictions\.lm_head\."
-    transform = (f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
-    qkv = tuple(f"attention.self.{part}_proj" for part in ("query", "key", "value"))
-    return Family(
-        model_type="deberta-v2",
-        class_prefix="DebertaV2",
-        prefix="deberta.",
-        modules={
-            **TABLES,
-            "distances.table": "encoder.rel_embeddings",
-            "distances.norm": "encoder.LayerNorm",
-        },
-        layer_modules=(qkv, *LAYER[1:]),
-        # The head of releases of version 3, which computes the same.
-        renamed=(
-            (rf"{own_head}(dense|LayerNorm)\.", rf"{lm}.transform.\1."),
-            (own_head, f"{lm}."),
-        ),
-        keys={
-            **with_defaults(KEYS, type_vocab_size=0, layer_norm_eps=1e-7),
-            "distance_buckets": Key("position_buckets"),
-            "max_distance": Key("max_relative_positions"),
-        },
-        flattened=_deberta_flattened,
-        constants={"position_kind": "disentangled"},
-        must={**MUST, "embedding_size": (None,)},
-        written={key: value[0] for key, value in _DEBERTA_VALUES.items()},
-        heads={
-            None: HeadLayout("Model", dropout=HIDDEN),
-            "masked_lm": masked_lm(lm, *transform, decoder=f"{lm}.decoder", dropout=HIDDEN),
-            **task_heads(
-                "sequence", "choices", pooler=pooler, dropout=Key("cls_dropout", None), must=pooling
-            ),
-            **task_heads("tokens", "spans", dropout=HIDDEN),
-        },
-    )
-
-
-def _t5(model_type: str, class_prefix: str, *, gated: bool) -> Family:
-    """Return the table of T5's encoder; a decoder in the file is left out.
-
-    Version 1.1, with gated layers, is a family of its own: its first product is two modules.
-    """
-    layer, attention, forward = "encoder.block.{}.layer", "0.SelfAttention", "1.DenseReluDense"
-    qkv = tuple(f"{attention}.{part}" for part in "qkv")
-    up = (f"{forward}.wi_0", f"{forward}.wi_1") if gated else f"{forward}.wi"
-    # The gated form has always had the other form of GELU.
-    theirs, ours = ("gated-gelu", "gelu_tanh") if gated else ("relu", "relu")
-    words = "transformer.encoder.embed_tokens"
-    return Family(
-        model_type=model_type,
-        class_prefix=class_prefix,
-        prefix="transformer.",
-        modules={
-            "embeddings.word": "shared",
-            "distances.table": f"{layer.format(0)}.{attention}.relative_attention_bias",
-            "final_norm": "encoder.final_layer_norm",
-        },
-        layer=layer,
-        layer_modules=(qkv, f"{attention}.o", "0.layer_norm", up, f"{forward}.wo", "1.layer_norm"),
-        keys={
-            "vocab_size": Key("vocab_size"),
-            "hidden_size": Key("d_model"),
-            "num_hidden_layers": Key("num_layers"),
-            "num_attention_heads": Key("num_heads"),
-            "head_size": Key("d_kv", 64),
-            "intermediate_size": Key("d_ff"),
-            "max_position_embeddings": Key("n_positions", 512),
-            "distance_buckets": Key("relative_attention_num_buckets", 32),
-            "max_distance": Key("relative_attention_max_distance", 128),
-            "hidden_act": Key("feed_forward_proj", theirs, {theirs: ours}),
-            "layer_norm_eps": Key("layer_norm_epsilon", 1e-6),
-            "hidden_dropout": Key("dropout_rate", 0.1),
-            "attention_dropout": Key("dropout_rate", 0.1),
-        },
-        constants={
-            **_RMS,
-            "gated": gated,
-            "position_kind": "buckets",
-            "attention_scale": 1.0,
-            "pooled": "mean",
-        },
-        must={"quantization_config": (None,), "is_decoder": (False, None)},
-        written={"model_type": model_type.removesuffix("_gated")},
-        heads={
-            None: HeadLayout("EncoderModel", decoder=words, dropout=HIDDEN),
-            "tokens": HeadLayout(
-                "ForTokenClassification", OUT, decoder=words, dropout=Key("classifier_dropout", 0.0)
-            ),
-        },
-    )
-
-
-def _xlnet() -> Family:
-    """Return the table of XLNet, as it is fine-tuned: with one stream, without memory."""
-    summary, out = PoolerSlot("sequence_summary.summary", "tanh"), {"head.out": "logits_proj"}
-    last: dict[str, Any] = {"pooler": summary, "dropout": _LAST_DROPOUT}
-    last["must"] = {**_SUMMARY, "summary_type": ("last",), "summary_activation": ("tanh",)}
-    relative = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "type_bias": "r_s_bias"}
-    relative |= {"type_vectors": "seg_embed", "project.weight": "r"}
-    return Family(
-        model_type="xlnet",
-        class_prefix="XLNet",
-        prefix="transformer.",
-        modules={"embeddings.word": "word_embedding"},
-        layer="layer.{}",
-        layer_modules=("", "", "rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
-        whole_names={
-            "encoder.embeddings.unseen": ("transformer.mask_emb",),
-            "qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
-            "attention_out.weight": ("rel_attn.o",),
-            **{f"relative.{ours}": (f"rel_attn.{name}",) for ours, name in relative.items()},
-        },
-        forms={
-            **dict.fromkeys(("qkv", "relative.project"), "outputs_by_head"),
-            "attention_out": "inputs_by_head",
-        },
-        renamed=((r"^mask_emb$", "transformer.mask_emb"),),
-        keys={
-            "vocab_size": Key("vocab_size", 32000),
-            "hidden_size": Key("d_model"),
-            "num_hidden_layers": Key("n_layer"),
-            "num_attention_heads": Key("n_head"),
-            "head_size": Key("d_head", None),
-            "intermediate_size": Key("d_inner"),
-            "hidden_act": Key("ff_activation", "gelu", ACTIVATIONS),
-            "layer_norm_eps": Key("layer_norm_eps", 1e-12),
-            "hidden_dropout": Key("dropout", 0.1),
-            "attention_dropout": Key("dropout", 0.1),
-            "initializer_range": Key("initializer_range", 0.02),
-        },
-        # Types of the two texts and of CLS. Any length would do; it was trained on 512 tokens.
-        constants=dict(
-            type_vocab_size=3,
-            position_kind="sinusoid",
-            embedding_norm=False,
-            attention_bias=False,
-            pooled="last",
-        ),
-        must={"attn_type": ("bi",), "bi_data": (False,), "clamp_len": (-1, 0)},
-        heads={
-            None: HeadLayout("Model", dropout=HIDDEN),
-            "sequence": HeadLayout("ForSequenceClassification", out, **last),
-            "choices": HeadLayout("ForMultipleChoice", out, **last),
-            "tokens": HeadLayout("ForTokenClassification", OUT, dropout=HIDDEN),
-            "spans": HeadLayout("ForQuestionAnsweringSimple", SPANS, dropout=HIDDEN),
-        },
-    )
-
-
-_JINA_CODE = "jinaai/jina-bert-implementation--"
-
-
-def _jina_v2() -> Family:
-    """Return the table of jina-embeddings-v2: BERT's heads over gated layers with ALiBi.
-
-    Other tools run its authors' code, which the folder names in `auto_map`.
-    """
-    bert = _bert()
-    classes = {"AutoModel": "Model", "AutoModelForMaskedLM": "ForMaskedLM"}
-    code = {auto: f"{_JINA_CODE}modeling_bert.JinaBert{name}" for auto, name in classes.items()}
-    code["AutoConfig"] = f"{_JINA_CODE}configuration_bert.JinaBertConfig"
-    return replace(
-        bert,
-        model_type="jina_bert",
-        class_prefix="JinaBert",
-        layer_modules=(*LAYER[:3], "mlp.gated_layers", "mlp.wo", "mlp.layernorm"),
-        keys={
-            **with_defaults(KEYS, max_position_embeddings=8192),
-            "hidden_act": Key("feed_forward_type", "original", {"geglu": "gelu", "reglu": "relu"}),
-        },
-        constants=dict(position_kind="alibi", gated=True, up_bias=False),
-        must={**MUST, "position_embedding_type": ("alibi",), "hidden_act": ("gelu",)},
-        written={
-            "model_type": "bert",
-            "position_embedding_type": "alibi",
-            "hidden_act": "gelu",
-            "auto_map": code,
-        },
-        heads={
-            **{k: bert.heads[k] for k in (None, "sequence", "tokens", "spans", "choices")},
-            "masked_lm": replace(bert.heads["masked_lm"], activation="gelu"),
-        },
-    )
-
-
-def _static() -> Family:
-    """Return a StaticEmbedding model (or model2vec): texts are means of word vectors.
-
-    A text without tokens is read as one more row, of zeros, which files do not have.
-    """
-    return Family(
-        model_type=STATIC,
-        class_prefix="Static",
-        prefix="",
-        modules={"embeddings.word": "embedding"},
-        layer="layers.{}",
-        renamed=(("^embeddings$", "embedding.weight"),),
-        keys={
-            **{name: KEYS[name] for name in ("vocab_size", "hidden_size")},
-            "num_hidden_layers": Key("num_hidden_layers", 0),
-        },
-        constants=dict(
-            **dict(num_attention_heads=1, intermediate_size=1, type_vocab_size=0),
-            **dict(hidden_act="gelu", hidden_dropout=0.0),
-            # No text is cut.
-            **dict(position_kind="alibi", max_position_embeddings=2**20, embedding_norm=False),
-        ),
-        heads={None: HeadLayout("Embedding")},
-    )
-
-
-FAMILIES: dict[str, Family] = {
-    family.model_type: family
-    for family in (
-        _bert(),
-        _roberta("roberta", "Roberta"),
-        _roberta("xlm-roberta", "XLMRoberta"),
-        _roberta("camembert", "Camembert"),
-        _distilbert(),
-        _albert(),
-        _electra(),
-        modernbert(),
-        _nomic_bert(),
-        _gte("gte", "Gte", 160_000.0),
-        _gte("new", "New", 10_000.0),
-        _jina_v3(),
-        _neobert(),
-        _eurobert(),
-        _qwen3(),
-        _gemma3(),
-        _gpt2(),
-        _mpnet(),
-        _deberta_v2(),
-        _t5("t5", "T5", gated=False),
-        _t5("t5_gated", "T5", gated=True),
-        _t5("mt5", "MT5", gated=True),
-        _xlnet(),
-        _jina_v2(),
-        _static(),
-    )
 }

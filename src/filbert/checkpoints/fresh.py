@@ -81,7 +81,7 @@ def fresh_config(
         )
     given = {name: value for name, value in sizes.items() if value is not None}
     values = {**default_settings(table), **_BASE, **_OWN[family]}
-    if table.offset_by_pad:
+    if "position_offset" in table.keys:
         pad = _PAD_ID[family] if pad_id is None else pad_id
         values["position_offset"] = pad + 1
         values["max_position_embeddings"] += pad + 1
@@ -98,8 +98,8 @@ def fresh_config(
             )
         values["num_attention_heads"] = width // _HEAD_SIZE
     wide = _WIDE[family](width) if family in _WIDE else 4 * width
-    values.setdefault("intermediate_size", wide)
-    slot, usual_dropout = table.required_pooler(head), table.heads[head].dropout.default
+    values["intermediate_size"] = given.get("intermediate_size", wide)
+    slot, usual_dropout = table.required_pooler(head), table.dropout_key(head).default
     values["pooler"] = None if slot is None else slot.activation
     values["head_dropout"] = values["hidden_dropout"] if usual_dropout is None else usual_dropout
     if values.get("embedding_size") == width and not table.always_projects:

@@ -124,7 +124,7 @@ class Layout:
 
 def canonical_names(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
     """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
-    bare = family.heads[None].pooler
+    bare = family.pooler_of(None)
     encoder = [*family.modules.values(), family.layer]
     encoder += [bare.name.removeprefix(family.prefix)] if bare else []
     roots = {name.partition(".")[0] for name in encoder}
@@ -163,7 +163,7 @@ def _settle_pooler(
     raw: dict[str, Any], family: Family, kind: str | None, files: dict[str, str], notes: list[str]
 ) -> bool:
     """Return whether the model has a pooler, and remove tensors of one that it does not use."""
-    slot, bare, adjective = family.heads[kind].pooler, family.heads[None].pooler, ""
+    slot, bare, adjective = family.pooler_of(kind), family.pooler_of(None), ""
     required = family.required_pooler(kind)
     if slot is not None and required is None and stated_causal(raw, family):
         # The pooler reads the first token, which attends to no other.
