@@ -461,7 +461,9 @@ _ROBERTA = replace(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            *("lm_head", "lm_head.dense", "lm_head.layer_norm"),
+            "lm_head",
+            "lm_head.dense",
+            "lm_head.layer_norm",
             # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act is.
             activation="gelu",
         ),
@@ -498,7 +500,7 @@ _DISTILBERT = Family(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            *("vocab_projector", "vocab_transform", "vocab_layer_norm"), decoder="vocab_projector"
+            "vocab_projector", "vocab_transform", "vocab_layer_norm", decoder="vocab_projector"
         ),
         **task_heads(),
         "tokens": HeadLayout(OUT, dropout=HIDDEN),
@@ -546,11 +548,9 @@ _ELECTRA = Family(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            *(
-                "generator_lm_head",
-                "generator_predictions.dense",
-                "generator_predictions.LayerNorm",
-            ),
+            "generator_lm_head",
+            "generator_predictions.dense",
+            "generator_predictions.LayerNorm",
             decoder="generator_lm_head",
             # transformers' ElectraGeneratorPredictions is always erf-gelu too.
             activation="gelu",
@@ -620,7 +620,7 @@ _MODERNBERT = Family(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            *("decoder", "head.dense", "head.norm"), decoder="decoder", **_MODERNBERT_HEADS
+            "decoder", "head.dense", "head.norm", decoder="decoder", **_MODERNBERT_HEADS
         ),
         **dict.fromkeys(
             ("sequence", "choices", "tokens", "spans"),
@@ -718,7 +718,9 @@ _GTE = Family(
     heads={
         None: HeadLayout(),
         "masked_lm": masked_lm(
-            *("lm_head.decoder", "lm_head.dense", "lm_head.norm"),
+            "lm_head.decoder",
+            "lm_head.dense",
+            "lm_head.norm",
             decoder="lm_head.decoder",
             activation="gelu",
         ),
