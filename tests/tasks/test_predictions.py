@@ -80,6 +80,7 @@ def test_names_of_the_evaluate_library_are_read():
         (CLASSES, {"label": "a", "scores": {"a": math.nan, "b": 1}}, "must be a probability"),
         (Regression(), {"label": 1}, "a prediction needs 'value'"),
         (Regression(), {"value": math.nan}, "the value nan is not a number"),
+        (Regression(), {"value": 1e300}, r"the value 1e\+300 is not a number"),
         (SentenceEmbedding(), {"value": math.nan}, "a prediction needs 'value'"),
         (TAGS, {"tags": ["B-a"]}, r"entity type 'a' is not one of \['b'\]"),
         (MultipleChoice(), {"label": 1}, "needs 'choice', 'scores', or both"),

@@ -5,7 +5,6 @@ S sequences (windows), R rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,7 +43,7 @@ class ScoredTexts(TextRows):
         if "value" not in answer.values:
             raise InputError(f"{answer.where}: a prediction needs 'value', a number.")
         score = as_number(answer.values["value"])
-        if not math.isfinite(score):
+        if not abs(score) <= float(np.finfo(np.float32).max):
             value = printable(repr(answer.values["value"]), 40)
             raise InputError(f"{answer.where}: the value {value} is not a number.")
         return {"value": score}
