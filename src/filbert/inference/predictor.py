@@ -35,19 +35,13 @@ from filbert.inference.ensemble import ensemble
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
-from filbert.inference.precision import built, number_format
+from filbert.inference.precision import number_format, open_model
 from filbert.inference.score import score_texts
-from filbert.inference.stored_task import (
-    as_standard_columns,
-    keeping_answers,
-    stored_max_length,
-    task_of,
-)
-from filbert.model.config import INFERENCE_PRECISIONS
+from filbert.inference.stored_task import as_standard_columns, stored_max_length, task_of
 from filbert.model.cpu import keep_freed_memory
 from filbert.model.heads import Model, VectorHead
 from filbert.model.pooling import check_pooling
-from filbert.model.precision import Precision, choose_device, choose_precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Prediction, Task, set_vector_head, task_class, task_from_dict
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.clean import Cleaning
@@ -166,10 +160,11 @@ class Predictor:
     @classmethod
     def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
         """Load one route of a folder; the options are those of `load`."""
-        folder, precision, device = opened.path, options["precision"], options["device"]
-        check_backend(options["backend"], folder, precision=precision, device=device)
-        exported = options["backend"] == "onnxruntime"
-        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        folder = opened.path
+        engine = {name: options[name] for name in ("backend", "precision", "device")}
+        check_backend(folder, **engine)
+        is_torch = options["backend"] == "torch"
+        checkpoint = read_checkpoint(opened) if is_torch else read_export(folder)
         tokenizer, config = read_tokenizer(opened), checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
         for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
@@ -180,15 +175,7 @@ class Predictor:
             max_length = stored_max_length(checkpoint, folder, vectors)
         config.check_max_length(max_length)
         task = task_of(checkpoint, folder, options["null_threshold"])
-        chosen: Precision | None = None
-        if exported:
-            model: Model | SessionModel = SessionModel(folder, checkpoint)
-        else:
-            target = choose_device(device)
-            chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
-            if precision == "auto":
-                chosen = keeping_answers(chosen, checkpoint, task, target)
-            model = built(checkpoint, chosen, target, packed=options["packed"])
+        model, cast_to = open_model(folder, checkpoint, task, packed=options["packed"], **engine)
         set_vector_head(model, task)
         if vectors.scores is not None:
             # A reranker of modules is a regression with another head.
@@ -203,8 +190,7 @@ class Predictor:
             task,
             max_length=max_length,
             max_tokens=options["max_tokens"],
-            # Weights that are bf16 need no casts.
-            precision=None if chosen is None or chosen.name == "bf16" else chosen,
+            precision=cast_to,
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
