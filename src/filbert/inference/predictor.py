@@ -155,7 +155,7 @@ class Predictor:
             for route in list(opened.routes)[1:]:
                 predictor.routes[route] = cls._of(open_folder(opened.path, route), options)
             members.append(predictor)
-        return _together(members) if members[1:] else predictor
+        return ensemble(members) if members[1:] else predictor
 
     @classmethod
     def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
@@ -417,7 +417,7 @@ class Predictor:
 
     def text_examples(self, texts: Sequence[Text], **how: Unpack[VectorOptions]) -> list[Example]:
         """Return texts as `vectors` takes them: tokenised, nothing computed."""
-        predictor, settings = self._for_vectors(**how)
+        predictor, settings, _ = self._for_vectors(**how)
         prepared = [settings.prepared(cleaned(text, predictor.cleaning)) for text in texts]
         encodings = predictor.tokenizer.encode(prepared, max_length=predictor.max_length)
         return [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
@@ -430,7 +430,7 @@ class Predictor:
         **how: Unpack[VectorOptions],
     ) -> list[np.ndarray]:
         """Return the vector of every example, in order; with pooling "none" its matrix."""
-        predictor, settings = self._for_vectors(**how)
+        predictor, settings, layers = self._for_vectors(**how)
         skip = 0
         if settings.prompt and not settings.include_prompt:
             (alone,) = predictor.tokenizer.encode([settings.prompt])
@@ -439,7 +439,7 @@ class Predictor:
             predictor.model,
             examples,
             settings,
-            layers=predictor._layer_numbers(how.get("layers", (-1,))),
+            layers=layers,
             skip=skip,
             max_tokens=predictor.max_tokens,
             precision=predictor.precision,
@@ -448,11 +448,8 @@ class Predictor:
 
     def vector_size(self, **how: Unpack[VectorOptions]) -> int:
         """Return the width of the vectors that `embed` returns for these options."""
-        predictor, settings = self._for_vectors(**how)
-        return settings.dimension(predictor._width(how.get("layers", (-1,))))
-
-    def _width(self, layers: Sequence[int]) -> int:
-        return len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        predictor, settings, layers = self._for_vectors(**how)
+        return settings.dimension(len(layers) * predictor.model.config.hidden_size)
 
     def vector_settings(self, **how: Unpack[VectorOptions]) -> SentenceVectors:
         """Return how vectors are made: as set in the folder, unless options differ.
@@ -473,7 +470,8 @@ class Predictor:
                 "Dense layers take this model's last layer alone. Name a pooling to have others."
             )
         if (dimensions := how.get("dimensions")) is not None:
-            width = replace(settings, dimensions=None).dimension(self._width(layers))
+            wide = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+            width = replace(settings, dimensions=None).dimension(wide)
             if not 1 <= dimensions <= width or pooling == "none":
                 known = f"vectors of this model have {width}"
                 raise ConfigError(f"dimensions is {dimensions}; {known}.")
@@ -481,10 +479,13 @@ class Predictor:
         given["default_prompt"] = prompt
         return replace(settings, **{k: value for k, value in given.items() if value is not None})
 
-    def _for_vectors(self, **how: Unpack[VectorOptions]) -> tuple[Predictor, SentenceVectors]:
-        """Return the model that makes vectors with these options, and how: a Router has several."""
+    def _for_vectors(
+        self, **how: Unpack[VectorOptions]
+    ) -> tuple[Predictor, SentenceVectors, tuple[int, ...]]:
+        """Return the model for these vectors, since a Router has several, how, and the layers."""
         predictor = self.routes.get(how.get("prompt") or "", self)
-        return predictor, predictor.vector_settings(**how)
+        layers = predictor._layer_numbers(how.get("layers", (-1,)))
+        return predictor, predictor.vector_settings(**how), layers
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of the layers: 0 for the embeddings, 1..N for the layers."""
@@ -512,27 +513,6 @@ def names_of(name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     if "," not in str(name) or os.path.exists(name):
         return [str(name)]
     return [one.strip() for one in str(name).split(",")]
-
-
-def _together(members: Sequence[Predictor]) -> Predictor:
-    """Return one predictor for several; see `ensemble`."""
-    first = members[0]
-    if len({(one.tokenizer.fingerprint, one.max_length) for one in members}) > 1:
-        raise ConfigError(
-            "These models have different tokenizers or lengths, so their outputs cannot be "
-            "averaged. Name models that were trained from one checkpoint."
-        )
-    first.model, first.task = ensemble(
-        [one.model for one in members], [one.known_task() for one in members]
-    )
-    # What is computed is resumed only with the weights of all members.
-    tensors = {
-        f"{number}{name}": tensor
-        for number, one in enumerate(members)
-        for name, tensor in one.checkpoint.tensors.items()
-    }
-    first.checkpoint = replace(first.checkpoint, tensors=tensors)
-    return first
 
 
 def _few(names: Sequence[str]) -> str:

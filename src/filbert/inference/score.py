@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import InputError, printable
 from filbert.inference.fill import masked_lm_part, read_masks, sequences_around
-from filbert.inference.forward import LoadedModel
 from filbert.text.masks import mask_name, mask_spans
 from filbert.text.tokenizer import Encoding, Tokenizer, characters_in
+
+if TYPE_CHECKING:
+    from filbert.inference.predictor import Predictor
 
 # Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
 _CHUNK_CHARACTERS = 2**16
@@ -32,7 +34,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def score_texts(
-    loaded: LoadedModel,
+    loaded: Predictor,
     texts: Iterable[str],
     *,
     with_tokens: bool = False,
@@ -104,7 +106,7 @@ def _own(encoding: Encoding) -> np.ndarray:
 
 
 def _log_probabilities(
-    loaded: LoadedModel, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
+    loaded: Predictor, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
 ) -> list[np.ndarray]:
     """Return the logarithm of the probability of each text's own tokens, float64."""
     places = [_own(encoding) for encoding in encodings]
@@ -130,7 +132,7 @@ def _of_right_tokens(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tens
     return (right - logits_KV.logsumexp(-1),)
 
 
-def _masked(row: int, encoding: Encoding, place: int, loaded: LoadedModel) -> Example:
+def _masked(row: int, encoding: Encoding, place: int, loaded: Predictor) -> Example:
     """Return the text with the token at `place` masked, or a part of it; `source` is the token."""
     (example,) = sequences_around(row, encoding, [place], loaded.max_length)
     ids = example.input_ids.copy()
