@@ -37,48 +37,38 @@ _NOT_SHARES = ("loss", "mse", "perplexity")
 
 
 def open_model(
-    folder: Path,
-    checkpoint: Checkpoint,
-    task: Task | None,
-    *,
-    backend: str,
-    precision: str,
-    device: str | None,
-    packed: bool,
+    folder: Path, checkpoint: Checkpoint, task: Task | None, options: Mapping[str, Any]
 ) -> tuple[Model | SessionModel, Precision]:
-    """Return a model of a backend, and the format that its products are cast to.
+    """Return a model, and the format that its products are cast to.
 
-    The options are those of `Predictor.load`, after `check_backend`.
+    The options are those of `Predictor.load`, after `check_backend`. If `packed`, weights are laid
+    out for inference, and no gradient goes through them; see `pack_layers`.
     """
     uncast = Precision("float32", "default")
-    if backend == "onnxruntime":
+    if options["backend"] == "onnxruntime":
         return SessionModel(folder, checkpoint), uncast
-    target = choose_device(device)
-    chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
-    if precision == "auto":
-        chosen = keeping_answers(chosen, checkpoint, task, target)
-    model = built(checkpoint, chosen, target, packed=packed)
+    device = choose_device(options["device"])
+    chosen = choose_precision(options["precision"], device, INFERENCE_PRECISIONS)
+    if options["precision"] == "auto":
+        chosen = keeping_answers(chosen, checkpoint, task, device)
+    model = built(checkpoint, chosen, device)
+    if options["packed"]:
+        pack_layers(model)
     # Weights that are bf16 need no casts.
     return model, uncast if chosen.name == "bf16" else chosen
 
 
-def built(
-    checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
-) -> Model:
+def built(checkpoint: Checkpoint, precision: Precision, device: torch.device) -> Model:
     """Return the encoder and head of a checkpoint; int8 follows what filbert.json notes on it.
 
-    If `packed`, weights are laid out for inference, and no gradient goes through them; see
-    `pack_layers`. Int8 on a GPU is a ConfigError.
+    Int8 on a GPU is a ConfigError.
     """
-    is_int8 = precision.name == "int8"
+    if precision.name != "int8":
+        return checkpoint.build(dtype=precision.dtype).to(device)
     # An int8 model shares nothing with the one that it is made from.
-    model = checkpoint.build(dtype=precision.dtype, copy=not is_int8).to(device)
-    if is_int8:
-        keep, ranges = recorded(checkpoint, model)
-        model = quantized(model, keep=keep, ranges=ranges)
-    if packed:
-        pack_layers(model)
-    return model
+    model = checkpoint.build(copy=False).to(device)
+    keep, ranges = recorded(checkpoint, model)
+    return quantized(model, keep=keep, ranges=ranges)
 
 
 def number_format(model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint) -> str:

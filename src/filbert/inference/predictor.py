@@ -160,11 +160,9 @@ class Predictor:
     @classmethod
     def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
         """Load one route of a folder; the options are those of `load`."""
-        folder = opened.path
-        engine = {name: options[name] for name in ("backend", "precision", "device")}
-        check_backend(folder, **engine)
-        is_torch = options["backend"] == "torch"
-        checkpoint = read_checkpoint(opened) if is_torch else read_export(folder)
+        folder, backend = opened.path, options["backend"]
+        check_backend(folder, backend, precision=options["precision"], device=options["device"])
+        checkpoint = read_checkpoint(opened) if backend == "torch" else read_export(folder)
         tokenizer, config = read_tokenizer(opened), checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
         for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
@@ -175,7 +173,7 @@ class Predictor:
             max_length = stored_max_length(checkpoint, folder, vectors)
         config.check_max_length(max_length)
         task = task_of(checkpoint, folder, options["null_threshold"])
-        model, cast_to = open_model(folder, checkpoint, task, packed=options["packed"], **engine)
+        model, cast_to = open_model(folder, checkpoint, task, options)
         set_vector_head(model, task)
         if vectors.scores is not None:
             # A reranker of modules is a regression with another head.
