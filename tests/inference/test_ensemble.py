@@ -82,12 +82,12 @@ def test_start_and_end_scores_are_averaged(tiny_model, with_head, tmp_path):
     with torch.no_grad():
         for weight in second.model.head.parameters():
             weight.mul_(-0.5)
-    model = ensemble([first, second]).model
+    model, _ = ensemble([first.model, second.model], [first.task, second.task])
     ids = np.array([2, 5, 6, 3], dtype=np.int64)
     batch = collate([Example(0, ids, np.zeros_like(ids), 2)])
     with torch.inference_mode():
         mean = (first.model(batch) + second.model(batch)) / 2
-        torch.testing.assert_close(model(batch), mean, atol=1e-6, rtol=0)
+        torch.testing.assert_close(model.eval()(batch), mean, atol=1e-6, rtol=0)
 
 
 def test_what_cannot_be_averaged_is_refused(members, tiny_model, tmp_path):
@@ -98,7 +98,6 @@ def test_what_cannot_be_averaged_is_refused(members, tiny_model, tmp_path):
     filbert.shrink(members[0], out=small, vocabulary_from=tmp_path / "few.txt")
     with pytest.raises(ConfigError, match="different tokenizers or lengths"):
         filbert.load([members[0], small])
-    first, second = (filbert.load(one) for one in members)
-    second.task = changed(second.task, positive="neg")
     with pytest.raises(ConfigError, match="different tasks or labels"):
-        ensemble([first, second])
+        first, second = (filbert.load(one) for one in members)
+        ensemble([first.model, second.model], [first.task, changed(second.task, positive="neg")])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +12,9 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
+from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, TaskSpec, changed, task_to_dict
-
-if TYPE_CHECKING:
-    from filbert.inference.predictor import Predictor
 
 # Entries of a task that are fitted on dev rows; those of the members may differ.
 _MEANS = ("thresholds", "null_threshold")
@@ -41,43 +37,28 @@ class Ensemble(Model):
         return self._mean([own, *(one(batch, at) for one in self.others)])
 
 
-def ensemble(members: Sequence[Predictor]) -> Predictor:
-    """Return one predictor for several; thresholds are the mean of the members'.
+def ensemble(models: Sequence[Model | SessionModel], tasks: Sequence[Task]) -> tuple[Model, Task]:
+    """Return one model and one task for several; thresholds are the mean of the members'.
 
     Raises:
-        ConfigError: Tokenizers, lengths or tasks differ, or there are no outputs to average.
+        ConfigError: The tasks differ, or have no outputs that can be averaged.
     """
-    if len({(one.tokenizer.fingerprint, one.max_length) for one in members}) > 1:
-        raise ConfigError(
-            "These models have different tokenizers or lengths, so their outputs cannot be "
-            "averaged. Name models that were trained from one checkpoint."
-        )
-    tasks = [one.known_task() for one in members]
     first, specs = tasks[0], [task.spec for task in tasks]
     if any(_compared(task) != _compared(first) for task in tasks):
         raise ConfigError("These models have different tasks or labels. Name models of one task.")
     if specs[0].head_kind is None:
         raise ConfigError("Vectors of several models have no mean. Name one model.")
-    models = [one.model for one in members if isinstance(one.model, Model)]
-    if len(models) < len(members):
+    if any(isinstance(model, SessionModel) for model in models):
         raise ConfigError("Several models run in torch only; leave --backend out.")
+    members = [model for model in models if isinstance(model, Model)]
     fitted: dict[str, Any] = {"temperature": 1.0} if "temperature" in task_to_dict(first) else {}
     for name in _MEANS:
         values = [task_to_dict(task).get(name) for task in tasks]
         if all(value is not None for value in values):
             fitted[name] = torch.tensor(values, dtype=torch.float64).mean(0).tolist()
     heats = [spec.temperature for spec in specs]
-    together = copy(members[0])
-    together.model = Ensemble(models, lambda outputs: _mean(outputs, heats, specs[0])).eval()
-    together.task = changed(first, **fitted)
-    # What is computed is resumed only with the weights of all members.
-    tensors = {
-        f"{number}{name}": tensor
-        for number, one in enumerate(members)
-        for name, tensor in one.checkpoint.tensors.items()
-    }
-    together.checkpoint = replace(together.checkpoint, tensors=tensors)
-    return together
+    model = Ensemble(members, lambda outputs: _mean(outputs, heats, specs[0]))
+    return model, changed(first, **fitted)
 
 
 def _compared(task: Task) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,11 @@ from filbert.batch import PackedBatch, onto
 from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.forward import forward, in_order
+from filbert.inference.forward import LoadedModel, forward, in_order
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import HEADS, HeadInput, MaskedLMHead, Model, PretrainingHead
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
 from filbert.text.tokenizer import Encoding, Tokenizer, characters_in
-
-if TYPE_CHECKING:
-    from filbert.inference.predictor import Predictor
 
 # Scores that a batch holds at a time, in numbers: 32 MB of float32.
 _MOST_SCORES = 2**23
@@ -37,7 +34,7 @@ FromScores = Callable[[Tensor, Sequence[Example]], tuple[Tensor, ...]]
 
 
 def fill_masks(
-    loaded: Predictor, texts: Iterable[str], *, top: int = 5
+    loaded: LoadedModel, texts: Iterable[str], *, top: int = 5
 ) -> Iterator[dict[str, Any]]:
     """Yield candidates for every mask of every text, in order and in fixed memory.
 
@@ -69,7 +66,7 @@ def fill_masks(
     return filled()
 
 
-def check_fill(loaded: Predictor, top: int = 1) -> None:
+def check_fill(loaded: LoadedModel, top: int = 1) -> None:
     """Raise ConfigError or FormatError as `fill_masks`."""
     masked_lm_part(loaded.model)
     mask_name(loaded.tokenizer)
@@ -121,7 +118,7 @@ class Masked(NamedTuple):
     num_tokens: int
 
 
-def mask_examples(loaded: Predictor, texts: Sequence[str]) -> tuple[list[Masked], list[Example]]:
+def mask_examples(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Masked], list[Example]]:
     """Return texts that passed `check_masked`, and their sequences; see `sequences_around`."""
     tokenizer = loaded.tokenizer
     spans = [mask_spans(text, tokenizer) for text in texts]
@@ -195,7 +192,7 @@ def sequences_around(
 
 
 def read_masks(
-    loaded: Predictor, examples: Sequence[Example], from_scores: FromScores
+    loaded: LoadedModel, examples: Sequence[Example], from_scores: FromScores
 ) -> list[tuple[Tensor, ...]]:
     """Compute something from the vocabulary scores at every mask; no other row is projected.
 
@@ -226,7 +223,7 @@ def read_masks(
 
 
 def best_entries(
-    loaded: Predictor, examples: Sequence[Example], top: int
+    loaded: LoadedModel, examples: Sequence[Example], top: int
 ) -> list[tuple[Tensor, ...]]:
     """Return the scores and the ids of the best entries for each example, both (masks, top)."""
     known_V = _known_entries(loaded.tokenizer, loaded.model.config.vocab_size)
@@ -245,7 +242,7 @@ def best_entries(
 
 
 def candidates_of(
-    loaded: Predictor,
+    loaded: LoadedModel,
     masked: Sequence[Masked],
     examples: Sequence[Example],
     best: Sequence[tuple[Tensor, ...]],

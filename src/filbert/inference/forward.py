@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
 from filbert.model.pooling import pool, row_read
 from filbert.model.precision import Precision
+from filbert.text.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
 
@@ -52,6 +53,16 @@ _WIDEST = {"float32": 12 * 2**18, "bf16": 24 * 2**18, "int8": 9 * 2**18}
 _FIRST = (16, 128, 16)
 # Python runs one thread at a time, and some of it runs between products.
 _MOST_STREAMS = 4
+
+
+class LoadedModel(Protocol):
+    """What a `Predictor` has that running its model takes."""
+
+    model: Model | SessionModel
+    tokenizer: Tokenizer
+    max_length: int
+    max_tokens: int
+    precision: Precision
 
 
 def default_max_tokens(

@@ -155,7 +155,7 @@ class Predictor:
             for route in list(opened.routes)[1:]:
                 predictor.routes[route] = cls._of(open_folder(opened.path, route), options)
             members.append(predictor)
-        return ensemble(members) if members[1:] else predictor
+        return _together(members) if members[1:] else predictor
 
     @classmethod
     def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
@@ -511,6 +511,27 @@ def names_of(name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     if "," not in str(name) or os.path.exists(name):
         return [str(name)]
     return [one.strip() for one in str(name).split(",")]
+
+
+def _together(members: Sequence[Predictor]) -> Predictor:
+    """Return one predictor for several; see `ensemble`."""
+    first = members[0]
+    if len({(one.tokenizer.fingerprint, one.max_length) for one in members}) > 1:
+        raise ConfigError(
+            "These models have different tokenizers or lengths, so their outputs cannot be "
+            "averaged. Name models that were trained from one checkpoint."
+        )
+    first.model, first.task = ensemble(
+        [one.model for one in members], [one.known_task() for one in members]
+    )
+    # What is computed is resumed only with the weights of all members.
+    tensors = {
+        f"{number}{name}": tensor
+        for number, one in enumerate(members)
+        for name, tensor in one.checkpoint.tensors.items()
+    }
+    first.checkpoint = replace(first.checkpoint, tensors=tensors)
+    return first
 
 
 def _few(names: Sequence[str]) -> str:

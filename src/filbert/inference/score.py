@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,9 @@ from filbert.data.examples import Example
 from filbert.data.texts import chunks, refuse_one_text
 from filbert.errors import InputError, printable
 from filbert.inference.fill import masked_lm_part, read_masks, sequences_around
+from filbert.inference.forward import LoadedModel
 from filbert.text.masks import mask_name, mask_spans
 from filbert.text.tokenizer import Encoding, Tokenizer, characters_in
-
-if TYPE_CHECKING:
-    from filbert.inference.predictor import Predictor
 
 # Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
 _CHUNK_CHARACTERS = 2**16
@@ -34,7 +32,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def score_texts(
-    loaded: Predictor,
+    loaded: LoadedModel,
     texts: Iterable[str],
     *,
     with_tokens: bool = False,
@@ -106,7 +104,7 @@ def _own(encoding: Encoding) -> np.ndarray:
 
 
 def _log_probabilities(
-    loaded: Predictor, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
+    loaded: LoadedModel, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
 ) -> list[np.ndarray]:
     """Return the logarithm of the probability of each text's own tokens, float64."""
     places = [_own(encoding) for encoding in encodings]
@@ -132,7 +130,7 @@ def _of_right_tokens(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tens
     return (right - logits_KV.logsumexp(-1),)
 
 
-def _masked(row: int, encoding: Encoding, place: int, loaded: Predictor) -> Example:
+def _masked(row: int, encoding: Encoding, place: int, loaded: LoadedModel) -> Example:
     """Return the text with the token at `place` masked, or a part of it; `source` is the token."""
     (example,) = sequences_around(row, encoding, [place], loaded.max_length)
     ids = example.input_ids.copy()
