@@ -19,13 +19,7 @@ from filbert.model.config import INFERENCE_PRECISIONS
 from filbert.model.cpu import PackedLinear, fuses, mkl_is_faster
 from filbert.model.encoder import DENSE
 from filbert.model.heads import Model
-from filbert.model.precision import (
-    MIN_GAIN,
-    Precision,
-    choose_device,
-    choose_precision,
-    gain,
-)
+from filbert.model.precision import MIN_GAIN, Precision, choose_device, choose_precision, gain
 from filbert.tasks.base import Task
 
 log = logging.getLogger(__name__)
