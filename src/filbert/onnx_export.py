@@ -49,9 +49,9 @@ from filbert.inference.int8 import (
     sensitivities,
 )
 from filbert.inference.onnx_session import SessionModel, joined
-from filbert.inference.precision import PrecisionLoss, precision_loss
+from filbert.inference.precision import PrecisionLoss, int8_warning, precision_loss
 from filbert.inference.predictor import Predictor, names_of
-from filbert.inference.stored_task import columns_of_training, int8_warning
+from filbert.inference.stored_task import columns_of_training
 from filbert.model.heads import Model
 from filbert.model.int8 import InputRange, has_integer_products
 from filbert.model.pooling import check_pooling

@@ -46,7 +46,7 @@ def no_training(monkeypatch):
     asked = []
 
     def pretend(run, **_):
-        asked.append(f"{run.contestant}/{run.seed}")
+        asked.append(f"{run.contestant.name}/{run.seed}")
         return "failed", "pretended"
 
     monkeypatch.setattr(study, "run_child", pretend)

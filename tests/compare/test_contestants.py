@@ -12,7 +12,7 @@ import pytest
 
 from filbert.compare import contestants
 from filbert.compare.contestants import ContestantRun, EnergyMeter, measure, run_contestant
-from filbert.compare.recipe import NetworkOptions
+from filbert.compare.recipe import Contestant, NetworkOptions
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.lineage.words import word_means
@@ -28,7 +28,7 @@ def job(films, tiny_model, tmp_path):
             options = {"steps": 2, "max_length": 32, "precision": "float32", "device": "cpu",
                        "model": str(tiny_model)} | options  # fmt: skip
         return ContestantRun(
-            contestant="it", kind=kind, options=options, cleaning=None, seed=0,
+            Contestant("it", kind, options, cleaning=(), seeds=(0,)), seed=0,
             data={name: str(films / f"{name}.csv") for name in ("train", "dev", "test")},
             labels=("neg", "pos"), positive="pos", out=str(tmp_path / "seed-0"), fingerprint="x",
         )  # fmt: skip

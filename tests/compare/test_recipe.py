@@ -118,8 +118,8 @@ def test_without_a_recipe_tfidf_and_the_named_or_the_built_in_models_are_compare
 def test_cleaning_is_of_the_flag_then_of_the_contestant_then_of_the_study(recipe, read):
     recipe |= {"cleaning": "urls"}
     recipe["contestants"]["tfidf"]["cleaning"] = "Lowercase+urls"
-    assert [str(c.cleaning) for c in read(recipe).contestants] == ["urls", "urls,lowercase"]
-    assert [c.cleaning for c in read(recipe, cleaning="none").contestants] == [None, None]
+    assert [c.cleaning for c in read(recipe).contestants] == [("urls",), ("urls", "lowercase")]
+    assert [c.cleaning for c in read(recipe, cleaning="none").contestants] == [(), ()]
 
 
 def test_only_takes_names_of_contestants(recipe, read, tmp_path):
@@ -165,7 +165,7 @@ def test_a_student_or_quantised_model_that_cannot_be_is_refused_in_a_sentence(
 def test_a_student_may_teach_in_its_turn(recipe, read):
     second = {"kind": "distilled", "teacher": "new", "keep_layers": "1"}
     found = read(with_contestants(recipe, new=STUDENT, last=second)).contestants
-    assert found[-1].source.source.name == "tiny"
+    assert [one.source for one in found[-2:]] == ["tiny", "new"]
 
 
 def test_options_of_all_contestants_reach_students_and_flags_win(recipe, read):

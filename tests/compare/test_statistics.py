@@ -87,7 +87,11 @@ def seeds_of(tmp_path_factory):
 
 def judged(seeds_of, **options):
     options = {"labels": LABELS, "positive": "rude", "resamples": 199} | options
-    return compute_statistics(seeds_of, **options)
+    entries = []
+    for name, runs in seeds_of.items():
+        seeds = [{"seed": s, "folder": str(f), "status": "finished"} for s, f in runs.items()]
+        entries.append({"name": name, "status": "finished", "seeds": seeds})
+    return compute_statistics(entries, Path(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +240,7 @@ def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_pat
         name: {seed: run(tmp_path, name, seed, strength, THREE) for seed in range(2)}
         for name, strength in (("good", 2.5), ("poor", 0.2))
     }
-    found = compute_statistics(runs, labels=THREE, positive=None, resamples=199)
+    found = judged(runs, labels=THREE, positive=None)
     json.dumps(found, allow_nan=False)
     (pair,) = found["pairs"]
     assert set(pair) == {"one", "other", "accuracy", "macro_f1", "mcnemar"}

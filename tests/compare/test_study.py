@@ -365,7 +365,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def fingerprints(study):
-    return {run.contestant: run.fingerprint for run in runs_of(study, Path(), DATA, "float32")}
+    return {run.contestant.name: run.fingerprint for run in runs_of(study, Path(), DATA, "float32")}
 
 
 def test_the_fingerprint_of_a_run_follows_the_content_of_the_user_s_files(
@@ -410,4 +410,4 @@ def test_auto_precision_is_chosen_once_and_changes_no_fingerprint(
         assert state["precision"] == "bf16"
     study = read(recipe)
     run, other = (runs_of(study, out, state["data"], name)[0] for name in ("bf16", "float32"))
-    assert run.options["precision"] == "bf16" and run.fingerprint == other.fingerprint
+    assert run.contestant.options["precision"] == "bf16" and run.fingerprint == other.fingerprint

@@ -58,7 +58,7 @@ def write_study(
     sizes = {"train": 4 * num_rows, "dev": num_rows, "test": num_rows}
     gold = {split: draw.choice(len(labels), rows, p=weights) for split, rows in sizes.items()}
     hardness = {s: draw.normal(size=(num_rows, len(labels))) for s in ("dev", "test")}
-    entries, finished = [], {}
+    entries = []
     for name, kind, skill, seconds, speed, parameters, size in contestants:
         runs = []
         for seed in range(seeds):
@@ -71,7 +71,6 @@ def write_study(
                 scores = scores_of(gold[split], hardness[split], skill, name, seed, len(labels))
                 path = folder / run["folder"] / "predictions" / f"{split}.jsonl"
                 write_lines(path, predictions(labels, gold[split], scores))
-            finished.setdefault(name, {})[seed] = folder / run["folder"]
             run |= {
                 "status": "finished",
                 "error": None,
@@ -99,13 +98,7 @@ def write_study(
         "best_seed": None, "test": {}, "costs": {},
     })  # fmt: skip
     positive = labels[1] if len(labels) == 2 else None
-    judged = compute_statistics(finished, labels=labels, positive=positive, resamples=99)
-    by_name = {entry["name"]: entry for entry in entries}
-    for one in judged.pop("contestants"):
-        entry = by_name[one["name"]]
-        for run in one.pop("seeds"):
-            entry["seeds"][run["seed"]] |= run
-        entry |= one
+    judged = compute_statistics(entries, folder, labels=labels, positive=positive, resamples=99)
     results = {
         "filbert": "0.1.0",
         "name": "toxic-study",
@@ -120,7 +113,6 @@ def write_study(
         },
         "options": {"split": [0.7, 0.15, 0.15], "seed": 0, "seeds": seeds},
         "machine": {"device": "cpu", "cpu": "some CPU", "python": "3.11.2"},
-        "contestants": entries,
         **judged,
     }
     save(folder, results)

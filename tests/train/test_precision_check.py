@@ -13,9 +13,8 @@ from tests.train.conftest import stress
 
 from filbert.data.columns import ColumnNames
 from filbert.evaluation import evaluate_model
-from filbert.inference import stored_task
+from filbert.inference import precision as formats
 from filbert.inference.predictor import Predictor
-from filbert.inference.stored_task import int8_warning
 from filbert.model import precision
 from filbert.train import measure
 from filbert.train.finetune import finetune
@@ -26,7 +25,7 @@ TASKS = ["classification", "embedding"]
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor on which bf16 is three times as fast, and which multiplies bytes."""
-    for module in (precision, stored_task):
+    for module in (precision, formats):
         monkeypatch.setattr(module, "gain", lambda name: {"bf16": 3.0, "int8": 4.0}[name])
     monkeypatch.setattr(measure, "has_integer_products", lambda: True)
 
@@ -127,9 +126,9 @@ def test_auto_takes_int8_where_it_is_fastest_and_keeps_the_answers(change, taken
     noted = {f"{n}_loss": {"metric": "f1", "loss": 0.0, "change": c} for n, c in records.items()}
     known, cpu = replace(checkpoint, filbert=noted), torch.device("cpu")
     chosen = precision.choose_precision("auto", cpu)
-    assert stored_task.keeping_answers(chosen, known, task, cpu).name == taken
-    assert stored_task.keeping_answers(chosen, known, None, cpu).name == "bf16"
-    assert stored_task.keeping_answers(chosen, known, task, torch.device("cuda")).name == "bf16"
+    assert formats.keeping_answers(chosen, known, task, cpu).name == taken
+    assert formats.keeping_answers(chosen, known, None, cpu).name == "bf16"
+    assert formats.keeping_answers(chosen, known, task, torch.device("cuda")).name == "bf16"
 
 
 def test_vectors_have_no_sides_to_change(tiny_model, fast):
@@ -153,9 +152,9 @@ def test_vectors_have_no_sides_to_change(tiny_model, fast):
 def test_what_int8_costs_is_told_where_it_is_more_than_a_little(noted, said, film_run):
     checkpoint, task = film_run.model.checkpoint, film_run.model.task
     known = replace(checkpoint, filbert={**(checkpoint.filbert or {}), "int8_loss": noted})
-    warning = int8_warning(precision.Precision("int8", "as asked"), known, task)
+    warning = formats.int8_warning(precision.Precision("int8", "as asked"), known, task)
     assert (warning is None) == (said is None)
     assert said is None or said in warning
-    assert int8_warning(precision.Precision("float32", "default"), known, task) is None
+    assert formats.int8_warning(precision.Precision("float32", "default"), known, task) is None
     calibrated = replace(known, filbert={**known.filbert, "int8": {"float_layers": []}})
-    assert int8_warning(precision.Precision("int8", "as asked"), calibrated, task) is None
+    assert formats.int8_warning(precision.Precision("int8", "as asked"), calibrated, task) is None

@@ -129,7 +129,7 @@ def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
 
 def warn_of_int8(predictor: Predictor) -> None:
     """Print a warning if the model computes in int8 and the loss was not measured."""
-    from filbert.inference.stored_task import int8_warning
+    from filbert.inference.precision import int8_warning
     from filbert.train.log import STYLES, print_line
 
     warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)

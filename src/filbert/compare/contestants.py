@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.compare.recipe import NETWORKS, TRAINED
+from filbert.compare.recipe import NETWORKS, TRAINED, Contestant
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.errors import FilbertError
 from filbert.files import read_json, write_json
 from filbert.inference.predictor import Predictor
-from filbert.lineage.classifier import fit_network
+from filbert.lineage.classifier import NetworkClassifier, fit_network
 from filbert.lineage.words import word_means
 from filbert.model.cpu import float32_by_onednn
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
@@ -41,7 +41,7 @@ from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.finetune import finetune, write_predictions
-from filbert.train.linear import FeatureExtractor, WordCounts, fit_linear, joined
+from filbert.train.linear import FeatureExtractor, Linear, WordCounts, fit_linear, joined
 from filbert.train.log import say
 from filbert.train.loop import Stop
 from filbert.train.options import FinetuneOptions, changed
@@ -56,10 +56,9 @@ _TICK = 0.25
 _PATIENCE = 5.0
 
 Predict = Callable[[Sequence[Row]], Iterable[Prediction]]
-# A model before its costs are measured: the content of run.json, how it predicts rows from their
-# texts, its bytes (of an ensemble, those of all members), and the seconds of its training; None for
-# a model that was not trained.
-Trained = tuple[dict[str, Any], Predict, int, float | None]
+# The content of run.json, whose costs are the bytes (of an ensemble, those of all members) and the
+# seconds of a training, and how the model predicts rows from their texts.
+Trained = tuple[dict[str, Any], Predict]
 
 
 @dataclass(frozen=True)
@@ -67,18 +66,13 @@ class ContestantRun:
     """One contestant with one seed: all that its child process needs.
 
     Attributes:
-        contestant, kind, options: As in `recipe.Contestant`.
-        cleaning: As `--clean` takes it; None for unchanged texts.
         data: Path of "train", "dev" and "test".
         labels, positive: All labels in order, and the positive class of two.
         fingerprint: Hash of everything that decides the result.
         sources: Run of the same seed whose model it starts from; of an ensemble all its members.
     """
 
-    contestant: str
-    kind: str
-    options: dict[str, Any]
-    cleaning: str | None
+    contestant: Contestant
     seed: int
     data: dict[str, str]
     labels: tuple[str, ...]
@@ -91,8 +85,9 @@ class ContestantRun:
     def of(cls, values: Mapping[str, Any]) -> ContestantRun:
         """Return the run with the content of a job file."""
         own = {field.name: values[field.name] for field in fields(cls)}
-        sources = tuple(cls.of(one) for one in values["sources"])
-        return cls(**own | {"labels": tuple(values["labels"]), "sources": sources})
+        own["contestant"] = Contestant(**values["contestant"])
+        own["sources"] = tuple(cls.of(one) for one in values["sources"])
+        return cls(**own | {"labels": tuple(values["labels"])})
 
     def write(self, status: str = "running", error: str | None = None) -> None:
         """Write the job file: the child reads what to do, and the study what was done.
@@ -158,7 +153,8 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> tuple[str, str | 
                     child.wait(_TICK)
                 if stop.name is not None and not is_signalled:
                     is_signalled = True
-                    say(f"{stop.name}: {run.contestant} saves its state; a second signal kills it")
+                    name = run.contestant.name
+                    say(f"{stop.name}: {name} saves its state; a second signal kills it")
                     child.send_signal(signal.SIGTERM)
         except BaseException:
             child.terminate()
@@ -214,61 +210,62 @@ def run_contestant(run: ContestantRun) -> None:
     After Ctrl-C or SIGTERM it raises Interrupted, and the state that `finetune` saved remains.
     """
     is_resumed, meter = run.folder.exists(), EnergyMeter()
-    train = _trained if run.kind in TRAINED else _derived if run.sources else _fitted
-    facts, predict, num_bytes, seconds = train(run)
+    kind = run.contestant.kind
+    train = _trained if kind in TRAINED else _derived if run.sources else _fitted
+    facts, predict = train(run)
     joules = meter.read()
     costs = {
         "parameters": facts["model"]["parameters"],
-        "bytes_on_disk": num_bytes,
+        **facts["costs"],
         **measure(predict, _rows(run, "test")),
     }
-    if seconds is not None:
-        costs["training_seconds"] = seconds
-        # Memory and energy of the processes before this one are not known.
-        if not (is_resumed or run.kind == "ensemble"):
-            costs |= peak_memory() | ({"training_joules": joules} if joules else {})
+    # Memory and energy of the processes before this one are not known.
+    if "training_seconds" in costs and not (is_resumed or kind == "ensemble"):
+        costs |= peak_memory() | ({"training_joules": joules} if joules else {})
     shutil.rmtree(run.folder / "state", ignore_errors=True)
     write_json(run.folder / "run.json", facts | {"costs": costs})
 
 
 def _trained(run: ContestantRun) -> Trained:
     """Fine-tune or distill."""
+    own, cleaning = run.contestant.options, Cleaning.parse(run.contestant.cleaning)
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.sources:
         # Labels, the positive class and cleaning are the teacher's.
         given["teacher"] = str(run.sources[0].folder / "model")
-        distilling = DistillOptions.from_keywords(run.options | given)
+        distilling = DistillOptions.from_keywords(own | given)
         facts, device = distill(distilling), distilling.run.device
     else:
         given |= {"positive": run.positive, "baseline": False}
-        given |= {"clean": run.cleaning} if run.cleaning else {}
+        given |= {"clean": str(cleaning)} if cleaning else {}
         # Keywords are split at commas, which a label may contain.
-        options = changed(FinetuneOptions.from_keywords(run.options | given), labels=run.labels)
+        options = changed(FinetuneOptions.from_keywords(own | given), labels=run.labels)
         facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds")
     seconds = sum(facts.get(name) or 0.0 for name in parts)
-    return facts, predictor.predict_rows, _size_of(run.folder / "model"), seconds
+    costs = {"bytes_on_disk": _size_of(run.folder / "model"), "training_seconds": seconds}
+    return facts | {"costs": costs}, predictor.predict_rows
 
 
 def _derived(run: ContestantRun) -> Trained:
     """Load the model of another run in int8, or several as one; none is trained or written."""
-    started, is_ensemble = now(), run.kind == "ensemble"
+    started, is_ensemble = now(), run.contestant.kind == "ensemble"
     before = [read_run(one.folder) or {} for one in run.sources]
     folders = [one.folder / "model" for one in run.sources]
     if is_ensemble:
         predictor = Predictor.load([str(folder) for folder in folders])
     else:
         predictor = Predictor.load(folders[0], precision="int8", device="cpu")
-    facts = _facts(run, predictor.known_task(), predictor.predict_rows, started)
     parameters = sum(facts["model"]["parameters"] for facts in before)
-    facts |= {
-        "precision": before[0]["precision"] if is_ensemble else "int8",
-        "model": before[0]["model"] | {"source": run.options["of"], "parameters": parameters},
-    }
-    seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
-    total = sum(seconds) if is_ensemble else None
-    return facts, predictor.predict_rows, sum(map(_size_of, folders)), total
+    model = before[0]["model"] | {"source": run.contestant.source, "parameters": parameters}
+    precision = before[0]["precision"] if is_ensemble else "int8"
+    costs: dict[str, float] = {"bytes_on_disk": sum(map(_size_of, folders))}
+    if is_ensemble:
+        seconds = [facts["costs"].get("training_seconds", 0.0) for facts in before]
+        costs["training_seconds"] = sum(seconds)
+    facts = _facts(run, predictor, started=started, precision=precision, model=model, costs=costs)
+    return facts, predictor.predict_rows
 
 
 def _size_of(folder: Path) -> int:
@@ -279,40 +276,47 @@ def _fitted(run: ContestantRun) -> Trained:
     """Train a linear model or a network without attention."""
     started, clock = now(), time.perf_counter()
     rows = {name: _rows(run, name) for name in run.data}
-    task, chosen = _task(run).fit(rows["train"]), run.options
-    cleaning = Cleaning.parse(run.cleaning)
+    task, kind, chosen = _task(run).fit(rows["train"]), run.contestant.kind, run.contestant.options
+    cleaning = Cleaning.parse(run.contestant.cleaning)
     texts = {name: [joined(row, cleaning) for row in part] for name, part in rows.items()}
     given: dict[str, Any] = {
         "train": (texts["train"], rows["train"]), "dev": rows["dev"], "cleaning": cleaning,
-        "started": clock,
     }  # fmt: skip
-    fitted: Any
-    if run.kind in NETWORKS:
+    features = None if kind in NETWORKS else _features(run, texts)
+    preparing = time.perf_counter() - clock
+    fitted: Linear | NetworkClassifier
+    if features is None:
         with float32_by_onednn():
-            fitted, seconds = fit_network(run.kind, task, chosen, seed=run.seed, **given)
+            fitted, seconds = fit_network(kind, task, chosen, seed=run.seed, **given)
     else:
-        features: FeatureExtractor
-        if run.kind == "tfidf":
-            features = WordCounts(texts["train"], ngrams=chosen["ngrams"], min_df=chosen["min_df"])
-        else:
-            # The words of dev and test are only looked up in a file of vectors.
-            every = [text for part in texts.values() for text in part]
-            source = {"vectors": chosen["vectors"], "model": chosen["model"]}
-            features = word_means(texts["train"], every, **source, seed=run.seed)
         fitted, seconds = fit_linear(task, features, strength=chosen["C"], **given)
         chosen = chosen | {"C": fitted.strength}
     shutil.rmtree(run.folder, ignore_errors=True)
-    facts = _facts(run, fitted.task, fitted.predict_rows, started)
-    facts |= {
-        "options": {**chosen, "clean": run.cleaning, "seed": run.seed},
-        "precision": "float32" if run.kind in NETWORKS else "float64",
-        "model": {
+    facts = _facts(
+        run,
+        fitted,
+        started=started,
+        options={**chosen, "clean": cleaning and str(cleaning), "seed": run.seed},
+        precision="float32" if kind in NETWORKS else "float64",
+        model={
             "source": chosen.get("model") or chosen.get("vectors"),
-            "family": run.kind,
-            "parameters": fitted.num_parameters,
+            "family": kind,
+            "parameters": fitted.size.parameters,
         },
-    }
-    return facts, fitted.predict_rows, fitted.num_bytes, seconds
+        costs={"bytes_on_disk": fitted.size.num_bytes, "training_seconds": preparing + seconds},
+    )
+    return facts, fitted.predict_rows
+
+
+def _features(run: ContestantRun, texts: Mapping[str, Sequence[str]]) -> FeatureExtractor:
+    """Return the features of a linear model, fitted on the training texts."""
+    options = run.contestant.options
+    if run.contestant.kind == "tfidf":
+        return WordCounts(texts["train"], ngrams=options["ngrams"], min_df=options["min_df"])
+    # The words of dev and test are only looked up in a file of vectors.
+    every = [text for part in texts.values() for text in part]
+    vectors, model = options["vectors"], options["model"]
+    return word_means(texts["train"], every, vectors=vectors, model=model, seed=run.seed)
 
 
 def _task(run: ContestantRun) -> Task:
@@ -324,12 +328,19 @@ def _rows(run: ContestantRun, split: str) -> list[Row]:
     return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
 
 
-def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> dict[str, Any]:
-    """Write the predictions and return run.json for a model that `finetune` has not trained."""
-    described, spec, metrics, data = task_to_dict(task), task.spec, {}, {}
+def _facts(
+    run: ContestantRun, fitted: Predictor | Linear | NetworkClassifier, **own: Any
+) -> dict[str, Any]:
+    """Write the predictions and return run.json for a model that `finetune` has not trained.
+
+    `own` are entries that depend on the kind.
+    """
+    task, metrics, data = fitted.task, {}, {}
+    assert task is not None
+    described, spec = task_to_dict(task), task.spec
     for split in ("dev", "test"):
         rows = _rows(run, split)
-        predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
+        predictions, gold = list(fitted.predict_rows(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
         data[split] = {"path": run.data[split], "rows": len(rows)}
         path = run.folder / "predictions" / f"{split}.jsonl"
@@ -339,12 +350,11 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
         "filbert": version("filbert"),
         "commit": commit(),
         "command": "compare",
-        "name": run.contestant,
+        "name": run.contestant.name,
         "task": "classification",
         "labels": list(run.labels),
         "problem": "binary" if spec.positive else "multiclass",
         "positive": run.positive,
-        "started": started,
         "finished": now(),
         "status": "done",
         "device": {
@@ -353,12 +363,13 @@ def _facts(run: ContestantRun, task: Task, predict: Predict, started: str) -> di
             "processes": 1,
         },
         "versions": versions(),
-        "options": {**run.options, "seed": run.seed},
+        "options": {**run.contestant.options, "seed": run.seed},
         "data": data,
         "metrics": metrics,
         "best": {"step": 0, "metric": chosen_by, "value": metrics["dev"].get(chosen_by)},
         "thresholds": described.get("thresholds"),
         "temperature": described.get("temperature"),
+        **own,
     }
 
 

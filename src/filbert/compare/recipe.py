@@ -264,17 +264,20 @@ class Contestant:
         name: Its table in the recipe, and its folder.
         kind: One of `KINDS`.
         options: Its own options and those of all contestants.
-        cleaning: None for unchanged texts.
+        cleaning: Names of the steps; () for unchanged texts.
         seeds: One training each.
-        source: Its teacher, or the contestant whose model or models it is made of.
     """
 
     name: str
     kind: str
     options: dict[str, Any]
-    cleaning: Cleaning | None
+    cleaning: tuple[str, ...]
     seeds: tuple[int, ...]
-    source: Contestant | None = None
+
+    @property
+    def source(self) -> str | None:
+        """Its teacher, or the contestant whose model or models it is made of."""
+        return self.options[SOURCE_KEYS[self.kind]] if self.kind in SOURCE_KEYS else None
 
 
 @dataclass(frozen=True)
@@ -360,13 +363,13 @@ def _contestant(
     else:
         chosen = own.pop("cleaning", options.cleaning)
         chosen = flags.cleaning or chosen
-        cleaning = Cleaning.parse(chosen.replace("+", ",") if isinstance(chosen, str) else chosen)
+        parsed = Cleaning.parse(chosen.replace("+", ",") if isinstance(chosen, str) else chosen)
+        cleaning = parsed.steps if parsed else ()
     if kind in ("tfidf", "static"):
         # Logistic regression does not depend on the seed.
         seeds = seeds[:1]
     merged = _merged(kind, own, options.common, flags.common)
-    merged = _checked(kind, merged, source)
-    return Contestant(title, kind, merged, cleaning, seeds, source)
+    return Contestant(title, kind, _checked(kind, merged, source), cleaning, seeds)
 
 
 def _source_of(kind: str, own: Mapping[str, Any], earlier: Sequence[Contestant]) -> Contestant:

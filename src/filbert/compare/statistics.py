@@ -183,17 +183,19 @@ class Measured:
 
 
 def compute_statistics(
-    folders: Runs,
+    entries: Sequence[Mapping[str, Any]],
+    folder: Path,
     *,
     labels: Sequence[str],
     positive: str | None,
     slices: Sequence[str] | None = None,
     resamples: int = 2000,
 ) -> dict[str, Any]:
-    """Compute the statistics of results.json.
+    """Compute the statistics of results.json: contestants, pairs, slices and statistics.
 
     Args:
-        folders: Of the finished runs, by contestant and seed; at least one.
+        entries: The contestants; at least one is finished. Those get their metrics.
+        folder: Of the study, with the folders of the seeds.
         labels: In the order of their numbers.
         positive: The positive one of two labels; None for more labels.
         slices: The value of the slice column of each test row.
@@ -203,19 +205,23 @@ def compute_statistics(
         InputError, FormatError: Predictions are wrong.
     """
     metric = "macro_f1" if positive is None else "pr_auc"
+    folders = {
+        entry["name"]: {
+            seed["seed"]: folder / seed["folder"]
+            for seed in entry["seeds"]
+            if seed["status"] == "finished"
+        }
+        for entry in entries
+        if entry["status"] == "finished"
+    }
     measured = _measured(folders, labels, positive, metric=metric, resamples=resamples)
     best = {name: one.scores for name, one in measured.items()}
     gold = next(iter(best.values())).gold
     for_pairs = _enough(resamples, math.comb(len(folders), 2))
     return {
         "contestants": [
-            {
-                "name": name,
-                "seeds": [{"seed": s, "dev": one.dev[s], "test": one.test[s]} for s in one.dev],
-                "best_seed": one.best,
-                "test": {key: one.estimate(key) for key in one.test[one.best]},
-            }
-            for name, one in measured.items()
+            _with_metrics(entry, measured[entry["name"]]) if entry["name"] in measured else entry
+            for entry in entries
         ],
         "pairs": pairs_of(measured, resamples=for_pairs),
         "slices": [] if slices is None else slice_entries(best, slices),
@@ -228,6 +234,13 @@ def compute_statistics(
             "notes": _notes(gold, labels, best),
         },
     }
+
+
+def _with_metrics(entry: Mapping[str, Any], one: Measured) -> dict[str, Any]:
+    metrics = {number: {"dev": one.dev[number], "test": one.test[number]} for number in one.dev}
+    seeds = [seed | metrics.get(seed["seed"], {}) for seed in entry["seeds"]]
+    test = {key: one.estimate(key) for key in one.test[one.best]}
+    return {**entry, "seeds": seeds, "best_seed": one.best, "test": test}
 
 
 def _enough(resamples: int, num_pairs: int) -> int:

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -86,7 +86,7 @@ def run_study(
             state["precision"] = choose_precision("auto", device).name
         is_new = _prepare(study, folder, state)
         runs = runs_of(study, folder, state["data"], state["precision"])
-        wanted = [run for run in runs if not only or run.contestant in only]
+        wanted = [run for run in runs if not only or run.contestant.name in only]
         _check_changed(wanted, folder, overwrite=overwrite)
         if is_new:
             shutil.rmtree(folder / "data", ignore_errors=True)
@@ -97,7 +97,7 @@ def run_study(
             say(f"all {len(wanted)} requested runs are finished; only the results are computed")
         with Stop() as stop:
             for number, run in enumerate(left, start=1):
-                title = f"[{number} of {len(left)}] {run.contestant}, seed {run.seed}"
+                title = f"[{number} of {len(left)}] {run.contestant.name}, seed {run.seed}"
                 _run(run, title, folder=folder, stop=stop, lock=lock)
         say("computing metrics, intervals and tests")
         results = results_of(study, folder, state, runs)
@@ -118,8 +118,8 @@ def _run(run: ContestantRun, title: str, *, folder: Path, stop: Stop, lock: int)
     else:
         status = "failed"
         error = (
-            f"It needs a finished run of {missing.contestant} with seed {missing.seed}. Run or fix "
-            "that one first, then give the same command again."
+            f"It needs a finished run of {missing.contestant.name} with seed {missing.seed}. Run "
+            "or fix that one first, then give the same command again."
         )
     # Messages are shown on other machines, which have other folders.
     run.write(status, error and error.replace(f"{folder.absolute()}/", ""))
@@ -249,22 +249,19 @@ def runs_of(
     `data` are the facts of the prepared rows, `precision` is the meaning of "auto".
     """
     paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
-    runs: dict[tuple[str, int], ContestantRun] = {}
+    runs: list[ContestantRun] = []
     order = [(at, seed, one) for one in study.contestants for at, seed in enumerate(one.seeds)]
     order.sort(key=lambda entry: (entry[2].kind == "ensemble", entry[0]))
     for _, seed, one in order:
-        options, source = one.options, one.source
-        if one.kind in TRAINED and options.get("precision", "auto") == "auto":
-            options = options | {"precision": precision}
-        sources: tuple[ContestantRun, ...] = ()
-        if source is not None:
-            needed = source.seeds if one.kind == "ensemble" else (seed,)
-            sources = tuple(runs[source.name, number] for number in needed)
-        runs[one.name, seed] = ContestantRun(
-            contestant=one.name,
-            kind=one.kind,
-            options=options,
-            cleaning=str(one.cleaning) if one.cleaning else None,
+        sources = tuple(
+            run
+            for run in runs
+            if run.contestant.name == one.source and (run.seed == seed or one.kind == "ensemble")
+        )
+        is_auto = one.kind in TRAINED and one.options.get("precision", "auto") == "auto"
+        options = one.options | ({"precision": precision} if is_auto else {})
+        run = ContestantRun(
+            contestant=replace(one, options=options),
             seed=seed,
             data=paths,
             labels=tuple(data["labels"]),
@@ -273,7 +270,8 @@ def runs_of(
             fingerprint=_fingerprint(one, seed, data, [run.fingerprint for run in sources]),
             sources=sources,
         )
-    return [*runs.values()]
+        runs.append(run)
+    return runs
 
 
 def _fingerprint(
@@ -287,7 +285,7 @@ def _fingerprint(
     content = {
         "kind": one.kind,
         "options": {k: v for k, v in one.options.items() if k not in _FREE},
-        "cleaning": list(one.cleaning.steps) if one.cleaning else [],
+        "cleaning": list(one.cleaning),
         "seed": seed,
         "data": [data[name]["sha256"] for name in SPLITS],
         "labels": data["labels"],
@@ -332,13 +330,13 @@ def _check_changed(runs: Sequence[ContestantRun], folder: Path, *, overwrite: bo
     """Name finished runs of other rows or options; without `overwrite` they are a ConfigError."""
     changed = [run for run in runs if run.outcome[0] == "changed"]
     if changed and not overwrite:
-        names = ", ".join(dict.fromkeys(run.contestant for run in changed))
+        names = ", ".join(dict.fromkeys(run.contestant.name for run in changed))
         raise ConfigError(
             f"{folder} has finished runs of {names} with other rows or options. Give the "
             "contestant another name, name another --out, or run it again with --overwrite."
         )
     for run in changed:
-        say(f"{run.contestant}, seed {run.seed}: its rows or options changed; it is run again")
+        say(f"{run.contestant.name}, seed {run.seed}: its rows or options changed; it is run again")
 
 
 # Results
@@ -380,46 +378,30 @@ def results_of(
         "contestants": entries,
         "pairs": [],
     }
-    finished = {
-        entry["name"]: {
-            seed["seed"]: folder / seed["folder"]
-            for seed in entry["seeds"]
-            if seed["status"] == "finished"
-        }
-        for entry in entries
-        if entry["status"] == "finished"
-    }
-    if not finished:
+    if all(entry["status"] != "finished" for entry in entries):
         return results
     column = study.options.rows.slice_column
-    statistics = compute_statistics(
-        finished,
+    return results | compute_statistics(
+        entries,
+        folder,
         labels=data["labels"],
         positive=data["positive"],
         slices=None if column is None else read_json(folder / "data" / "slices.json")["values"],
         resamples=study.options.resamples or 2000,
     )
-    by_name = {entry["name"]: entry for entry in entries}
-    for measured in statistics.pop("contestants"):
-        entry = by_name[measured["name"]]
-        metrics = {seed["seed"]: seed for seed in measured.pop("seeds")}
-        entry |= measured
-        for seed in entry["seeds"]:
-            seed |= metrics.get(seed["seed"], {})
-    return results | statistics
 
 
 def _entry(one: Contestant, folder: Path, runs: Sequence[ContestantRun]) -> dict[str, Any]:
     """Return a contestant's entry, without what depends on the predictions."""
-    seeds = [_seed_entry(run, folder) for run in runs if run.contestant == one.name]
+    seeds = [_seed_entry(run, folder) for run in runs if run.contestant.name == one.name]
     statuses = [seed["status"] for seed in seeds]
     costs = [seed["costs"] for seed in seeds if seed["status"] == "finished"]
     names = dict.fromkeys(name for cost in costs for name in cost)
     return {
         "name": one.name,
         "kind": one.kind,
-        "source": None if one.source is None else one.source.name,
-        "cleaning": list(one.cleaning.steps) if one.cleaning else [],
+        "source": one.source,
+        "cleaning": list(one.cleaning),
         "status": next((s for s in ("finished", "failed") if s in statuses), "missing"),
         "error": next((seed["error"] for seed in seeds if seed["error"]), None),
         "options": portable(one.options),

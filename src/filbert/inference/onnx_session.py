@@ -36,7 +36,7 @@ BACKENDS = ("torch", "onnxruntime")
 _MAX_SCORES = 2**17
 
 
-def check_backend(backend: str, folder: Path, *, precision: str, device: str | None) -> None:
+def check_backend(folder: Path, backend: str, *, precision: str, device: str | None) -> None:
     """Raise a ConfigError unless a backend can run the model of a folder."""
     if backend not in BACKENDS:
         raise ConfigError(f"backend {backend!r} is not one of {list(BACKENDS)}.")

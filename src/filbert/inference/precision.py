@@ -1,44 +1,68 @@
-"""A checkpoint's model in a number format, and what the format costs in metrics."""
+"""The model of a checkpoint in a number format, and what the format costs in metrics."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, printable
 from filbert.inference.int8 import quantized, recorded
 from filbert.inference.onnx_session import SessionModel
+from filbert.model.config import INFERENCE_PRECISIONS
 from filbert.model.cpu import PackedLinear, fuses, mkl_is_faster
 from filbert.model.encoder import DENSE
 from filbert.model.heads import Model
-from filbert.model.precision import Precision
+from filbert.model.precision import MIN_GAIN, Precision, choose_device, choose_precision, gain
+from filbert.tasks.base import Task
 
+log = logging.getLogger(__name__)
+
+# The most that "auto" may change any metric on the dev rows, up or down: 0.3 points.
+AUTO_MAY_CHANGE = 0.003
 # Metrics without a fixed range, of which less is better: reported, but held to no limit.
 _NOT_SHARES = ("loss", "mse", "perplexity")
 
 
-def built(
-    checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
-) -> Model:
+def open_model(
+    folder: Path, checkpoint: Checkpoint, task: Task | None, options: Mapping[str, Any]
+) -> tuple[Model | SessionModel, Precision]:
+    """Return a model, and the format that its products are cast to.
+
+    The options are those of `Predictor.load`, after `check_backend`. If `packed`, weights are laid
+    out for inference, and no gradient goes through them; see `pack_layers`.
+    """
+    uncast = Precision("float32", "default")
+    if options["backend"] == "onnxruntime":
+        return SessionModel(folder, checkpoint), uncast
+    device = choose_device(options["device"])
+    chosen = choose_precision(options["precision"], device, INFERENCE_PRECISIONS)
+    if options["precision"] == "auto":
+        chosen = keeping_answers(chosen, checkpoint, task, device)
+    model = built(checkpoint, chosen, device)
+    if options["packed"]:
+        pack_layers(model)
+    # Weights that are bf16 need no casts.
+    return model, uncast if chosen.name == "bf16" else chosen
+
+
+def built(checkpoint: Checkpoint, precision: Precision, device: torch.device) -> Model:
     """Return the encoder and head of a checkpoint; int8 follows what filbert.json notes on it.
 
-    If `packed`, weights are laid out for inference, and no gradient goes through them; see
-    `pack_layers`. Int8 on a GPU is a ConfigError.
+    Int8 on a GPU is a ConfigError.
     """
-    is_int8 = precision.name == "int8"
+    if precision.name != "int8":
+        return checkpoint.build(dtype=precision.dtype).to(device)
     # An int8 model shares nothing with the one that it is made from.
-    model = checkpoint.build(dtype=precision.dtype, copy=not is_int8).to(device)
-    if is_int8:
-        keep, ranges = recorded(checkpoint, model)
-        model = quantized(model, keep=keep, ranges=ranges)
-    if packed:
-        pack_layers(model)
-    return model
+    model = checkpoint.build(copy=False).to(device)
+    keep, ranges = recorded(checkpoint, model)
+    return quantized(model, keep=keep, ranges=ranges)
 
 
 def number_format(model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint) -> str:
@@ -68,6 +92,77 @@ def pack_layers(model: Model) -> None:
                 and not any(mkl_is_faster(dense.weight, rows) for rows in (16, 128))
             ):
                 setattr(layer, name, PackedLinear(dense))
+
+
+# Costs that training recorded
+
+
+def keeping_answers(
+    fast: Precision, checkpoint: Checkpoint, task: Task | None, device: torch.device
+) -> Precision:
+    """Return what "auto" uses for a model: the fastest format that training found to keep answers.
+
+    `fast` is the faster one of bf16 and float32 on this machine.
+    """
+    if task is None:
+        return fast
+    reason = _changed_answers(checkpoint, "bf16") if fast.name == "bf16" else None
+    least = gain("bf16") if fast.name == "bf16" and reason is None else MIN_GAIN
+    keeps = device.type == "cpu" and _changed_answers(checkpoint, "int8") is None
+    if keeps and (times := gain("int8")) > least:
+        return Precision("int8", f"it is {times:.1f} times as fast as float32 here")
+    if reason is None:
+        return fast
+    log.info("precision auto: float32, since %s", printable(reason, 200))
+    return Precision("float32", reason)
+
+
+def _changed_answers(checkpoint: Checkpoint, name: str) -> str | None:
+    """Return why "auto" does not use a format for a model; None if it keeps the answers."""
+    cost = _measured_cost(checkpoint, f"{name}_loss")
+    if cost is None:
+        return f"the cost of {name} for this model's answers was not measured"
+    if not cost["loss"] <= AUTO_MAY_CHANGE:  # also NaN
+        points, metric = 100 * cost["loss"], cost.get("metric")
+        return f"{name} costs {points:.2f} points of {metric} on its dev rows"
+    if not cost["change"] <= AUTO_MAY_CHANGE:
+        return f"{name} moves a metric by {100 * cost['change']:.2f} points on its dev rows"
+    return None
+
+
+def int8_warning(precision: Precision, checkpoint: Checkpoint, task: Task | None) -> str | None:
+    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured."""
+    stored = checkpoint.filbert or {}
+    exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
+    if task is None or isinstance(stored.get("int8"), dict):
+        return None
+    if isinstance(exported, dict):
+        is_unmeasured = exported.get("precision") == "int8" and "data" not in exported
+        return f"{unmeasured}: filbert export --data FILE" if is_unmeasured else None
+    if precision.name != "int8":
+        return None
+    cost = _measured_cost(checkpoint, "int8_loss")
+    if cost is None:
+        return f"{unmeasured}: filbert convert --to int8 --data FILE compares them"
+    if cost["loss"] <= AUTO_MAY_CHANGE:
+        return None
+    metric = printable(str(cost.get("metric")), 50)
+    return (
+        f"int8 costs {100 * cost['loss']:.2f} points of {metric} on the dev rows of its training: "
+        "filbert convert --to int8 chooses layers that stay float32"
+    )
+
+
+def _measured_cost(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
+    """Return what training recorded about a number format, with its `loss` and `change`."""
+    cost = (checkpoint.filbert or {}).get(name)
+    is_number = isinstance(cost, dict) and all(
+        isinstance(cost.get(key), int | float) for key in ("loss", "change")
+    )
+    return cost if is_number else None
+
+
+# Costs in metrics
 
 
 class MetricChange(NamedTuple):

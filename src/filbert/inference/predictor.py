@@ -35,19 +35,13 @@ from filbert.inference.ensemble import ensemble
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
-from filbert.inference.precision import built, number_format
+from filbert.inference.precision import number_format, open_model
 from filbert.inference.score import score_texts
-from filbert.inference.stored_task import (
-    as_standard_columns,
-    keeping_answers,
-    stored_max_length,
-    task_of,
-)
-from filbert.model.config import INFERENCE_PRECISIONS
+from filbert.inference.stored_task import as_standard_columns, stored_max_length, task_of
 from filbert.model.cpu import keep_freed_memory
 from filbert.model.heads import Model, VectorHead
 from filbert.model.pooling import check_pooling
-from filbert.model.precision import Precision, choose_device, choose_precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Prediction, Task, set_vector_head, task_class, task_from_dict
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.clean import Cleaning
@@ -166,10 +160,9 @@ class Predictor:
     @classmethod
     def _of(cls, opened: ModelFolder, options: Mapping[str, Any]) -> Predictor:
         """Load one route of a folder; the options are those of `load`."""
-        folder, precision, device = opened.path, options["precision"], options["device"]
-        check_backend(options["backend"], folder, precision=precision, device=device)
-        exported = options["backend"] == "onnxruntime"
-        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        folder, backend = opened.path, options["backend"]
+        check_backend(folder, backend, precision=options["precision"], device=options["device"])
+        checkpoint = read_checkpoint(opened) if backend == "torch" else read_export(folder)
         tokenizer, config = read_tokenizer(opened), checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
         for note in (*(checkpoint.notes if is_google(folder) else opened.notes), *notes):
@@ -180,15 +173,7 @@ class Predictor:
             max_length = stored_max_length(checkpoint, folder, vectors)
         config.check_max_length(max_length)
         task = task_of(checkpoint, folder, options["null_threshold"])
-        chosen: Precision | None = None
-        if exported:
-            model: Model | SessionModel = SessionModel(folder, checkpoint)
-        else:
-            target = choose_device(device)
-            chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
-            if precision == "auto":
-                chosen = keeping_answers(chosen, checkpoint, task, target)
-            model = built(checkpoint, chosen, target, packed=options["packed"])
+        model, cast_to = open_model(folder, checkpoint, task, options)
         set_vector_head(model, task)
         if vectors.scores is not None:
             # A reranker of modules is a regression with another head.
@@ -203,8 +188,7 @@ class Predictor:
             task,
             max_length=max_length,
             max_tokens=options["max_tokens"],
-            # Weights that are bf16 need no casts.
-            precision=None if chosen is None or chosen.name == "bf16" else chosen,
+            precision=cast_to,
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
@@ -431,7 +415,7 @@ class Predictor:
 
     def text_examples(self, texts: Sequence[Text], **how: Unpack[VectorOptions]) -> list[Example]:
         """Return texts as `vectors` takes them: tokenised, nothing computed."""
-        predictor, settings = self._for_vectors(**how)
+        predictor, settings, _ = self._for_vectors(**how)
         prepared = [settings.prepared(cleaned(text, predictor.cleaning)) for text in texts]
         encodings = predictor.tokenizer.encode(prepared, max_length=predictor.max_length)
         return [Example.of(i, encoding) for i, encoding in enumerate(encodings)]
@@ -444,7 +428,7 @@ class Predictor:
         **how: Unpack[VectorOptions],
     ) -> list[np.ndarray]:
         """Return the vector of every example, in order; with pooling "none" its matrix."""
-        predictor, settings = self._for_vectors(**how)
+        predictor, settings, layers = self._for_vectors(**how)
         skip = 0
         if settings.prompt and not settings.include_prompt:
             (alone,) = predictor.tokenizer.encode([settings.prompt])
@@ -453,7 +437,7 @@ class Predictor:
             predictor.model,
             examples,
             settings,
-            layers=predictor._layer_numbers(how.get("layers", (-1,))),
+            layers=layers,
             skip=skip,
             max_tokens=predictor.max_tokens,
             precision=predictor.precision,
@@ -462,11 +446,8 @@ class Predictor:
 
     def vector_size(self, **how: Unpack[VectorOptions]) -> int:
         """Return the width of the vectors that `embed` returns for these options."""
-        predictor, settings = self._for_vectors(**how)
-        return settings.dimension(predictor._width(how.get("layers", (-1,))))
-
-    def _width(self, layers: Sequence[int]) -> int:
-        return len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        predictor, settings, layers = self._for_vectors(**how)
+        return settings.dimension(len(layers) * predictor.model.config.hidden_size)
 
     def vector_settings(self, **how: Unpack[VectorOptions]) -> SentenceVectors:
         """Return how vectors are made: as set in the folder, unless options differ.
@@ -487,7 +468,8 @@ class Predictor:
                 "Dense layers take this model's last layer alone. Name a pooling to have others."
             )
         if (dimensions := how.get("dimensions")) is not None:
-            width = replace(settings, dimensions=None).dimension(self._width(layers))
+            wide = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+            width = replace(settings, dimensions=None).dimension(wide)
             if not 1 <= dimensions <= width or pooling == "none":
                 known = f"vectors of this model have {width}"
                 raise ConfigError(f"dimensions is {dimensions}; {known}.")
@@ -495,10 +477,13 @@ class Predictor:
         given["default_prompt"] = prompt
         return replace(settings, **{k: value for k, value in given.items() if value is not None})
 
-    def _for_vectors(self, **how: Unpack[VectorOptions]) -> tuple[Predictor, SentenceVectors]:
-        """Return the model that makes vectors with these options, and how: a Router has several."""
+    def _for_vectors(
+        self, **how: Unpack[VectorOptions]
+    ) -> tuple[Predictor, SentenceVectors, tuple[int, ...]]:
+        """Return the model for these vectors, since a Router has several, how, and the layers."""
         predictor = self.routes.get(how.get("prompt") or "", self)
-        return predictor, predictor.vector_settings(**how)
+        layers = predictor._layer_numbers(how.get("layers", (-1,)))
+        return predictor, predictor.vector_settings(**how), layers
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of the layers: 0 for the embeddings, 1..N for the layers."""

@@ -1,4 +1,4 @@
-"""What a model folder records about its use: task, text length, columns, cost of number formats."""
+"""What a model folder records about its use: task, text length, columns."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.opening import find_model, is_google, read_tokenizer
 from filbert.checkpoints.sentence_transformers import SentenceVectors, score_activation
 from filbert.data.columns import INPUT_COLUMNS, ColumnNames
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
-from filbert.model.precision import MIN_GAIN, Precision, gain
 from filbert.tasks.base import Task, changed, task_class, task_from_dict, task_names
 from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-# The most that "auto" may change any metric on the dev rows, up or down: 0.3 points.
-AUTO_MAY_CHANGE = 0.003
 
 
 def task_of(
@@ -140,71 +134,3 @@ def stored_max_length(checkpoint: Checkpoint, folder: Path, vectors: SentenceVec
     if limit is None and vectors.max_length is not None:
         limit = min(vectors.max_length, checkpoint.config.max_tokens_per_sequence)
     return limit
-
-
-# Number formats
-
-
-def keeping_answers(
-    fast: Precision, checkpoint: Checkpoint, task: Task | None, device: torch.device
-) -> Precision:
-    """Return what "auto" uses for a model: the fastest format that training found to keep answers.
-
-    `fast` is the faster one of bf16 and float32 on this machine.
-    """
-    if task is None:
-        return fast
-    reason = _changed_answers(checkpoint, "bf16") if fast.name == "bf16" else None
-    least = gain("bf16") if fast.name == "bf16" and reason is None else MIN_GAIN
-    keeps = device.type == "cpu" and _changed_answers(checkpoint, "int8") is None
-    if keeps and (times := gain("int8")) > least:
-        return Precision("int8", f"it is {times:.1f} times as fast as float32 here")
-    if reason is None:
-        return fast
-    log.info("precision auto: float32, since %s", printable(reason, 200))
-    return Precision("float32", reason)
-
-
-def _changed_answers(checkpoint: Checkpoint, name: str) -> str | None:
-    """Return why "auto" does not use a format for a model; None if it keeps the answers."""
-    cost = _measured_cost(checkpoint, f"{name}_loss")
-    if cost is None:
-        return f"the cost of {name} for this model's answers was not measured"
-    if not cost["loss"] <= AUTO_MAY_CHANGE:  # also NaN
-        points, metric = 100 * cost["loss"], cost.get("metric")
-        return f"{name} costs {points:.2f} points of {metric} on its dev rows"
-    if not cost["change"] <= AUTO_MAY_CHANGE:
-        return f"{name} moves a metric by {100 * cost['change']:.2f} points on its dev rows"
-    return None
-
-
-def int8_warning(precision: Precision, checkpoint: Checkpoint, task: Task | None) -> str | None:
-    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured."""
-    stored = checkpoint.filbert or {}
-    exported, unmeasured = stored.get("onnx"), "int8 was not compared with float32 on labelled rows"
-    if task is None or isinstance(stored.get("int8"), dict):
-        return None
-    if isinstance(exported, dict):
-        is_unmeasured = exported.get("precision") == "int8" and "data" not in exported
-        return f"{unmeasured}: filbert export --data FILE" if is_unmeasured else None
-    if precision.name != "int8":
-        return None
-    cost = _measured_cost(checkpoint, "int8_loss")
-    if cost is None:
-        return f"{unmeasured}: filbert convert --to int8 --data FILE compares them"
-    if cost["loss"] <= AUTO_MAY_CHANGE:
-        return None
-    metric = printable(str(cost.get("metric")), 50)
-    return (
-        f"int8 costs {100 * cost['loss']:.2f} points of {metric} on the dev rows of its training: "
-        "filbert convert --to int8 chooses layers that stay float32"
-    )
-
-
-def _measured_cost(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
-    """Return what training recorded about a number format, with its `loss` and `change`."""
-    cost = (checkpoint.filbert or {}).get(name)
-    is_number = isinstance(cost, dict) and all(
-        isinstance(cost.get(key), int | float) for key in ("loss", "change")
-    )
-    return cost if is_number else None

@@ -27,7 +27,7 @@ from filbert.lineage.pretraining import adapt, load
 from filbert.lineage.ulmfit import AwdLstm, UlmfitClassifier
 from filbert.lineage.words import split_words
 from filbert.tasks.base import Prediction, Task
-from filbert.train.linear import dev_score, joined
+from filbert.train.linear import Size, dev_score, joined
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
@@ -84,18 +84,14 @@ class NetworkClassifier:
     cleaning: Cleaning | None = None
 
     @property
-    def num_parameters(self) -> int:
-        """Number of parameters, word vectors included."""
-        return sum(parameter.numel() for parameter in self.network.parameters())
+    def size(self) -> Size:
+        """The parameters, word vectors included, and the bytes with buffers."""
+        parameters = sum(parameter.numel() for parameter in self.network.parameters())
+        return Size(parameters, sum(one.nbytes for one in self.network.state_dict().values()))
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
         return self.task.decode(*self.outputs(rows))
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the parameters and buffers."""
-        return sum(tensor.nbytes for tensor in self.network.state_dict().values())
 
     @torch.inference_mode()
     def outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:
@@ -124,7 +120,6 @@ def fit_network(
     dev: Sequence[Row],
     seed: int,
     cleaning: Cleaning | None = None,
-    started: float | None = None,
 ) -> tuple[NetworkClassifier, float]:
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
@@ -133,9 +128,8 @@ def fit_network(
     Args:
         kind, options: Of `recipe.NETWORKS` and `recipe.NetworkOptions`.
         train: Cleaned texts and their labelled rows.
-        started: Value of time.perf_counter() before training was prepared; by default now.
     """
-    started = time.perf_counter() if started is None else started
+    started = time.perf_counter()
     texts, rows = train
     network = new_network(kind, texts, task.spec.num_labels or 0, options, seed)
     gold = torch.tensor([task.gold(row) for row in rows])

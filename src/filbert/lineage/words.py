@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from filbert.data.word_vectors import WordVectors, read_vectors
 from filbert.errors import ConfigError
 from filbert.lineage.elmo import characters
-from filbert.train.linear import words_of
+from filbert.train.linear import Size, words_of
 
 # Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
 # their own, and so are punctuation marks.
@@ -161,11 +161,6 @@ class WordMeans:
         deviation = means.std(0)
         self.mean, self.deviation = means.mean(0), np.where(deviation, deviation, 1.0)
 
-    @property
-    def num_parameters(self) -> int:
-        """Number of values in the table."""
-        return int(self.table.size)
-
     def means(self, texts: Sequence[str]) -> np.ndarray:
         """Return the means, float64 (N, E); zeros for a text without a known word."""
         means = np.zeros((len(texts), self.table.shape[1]))
@@ -181,10 +176,11 @@ class WordMeans:
         return scaled
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of the words, the table and the scale."""
+    def size(self) -> Size:
+        """The values of the table, and the bytes of the words, the table and the scale."""
         words = len("".join(self.words).encode())
-        return words + sum(int(a.nbytes) for a in (self.table, self.mean, self.deviation))
+        arrays = (self.table, self.mean, self.deviation)
+        return Size(int(self.table.size), words + sum(int(array.nbytes) for array in arrays))
 
 
 def word_means(

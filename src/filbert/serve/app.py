@@ -27,8 +27,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from filbert.errors import ConfigError, FilbertError, FormatError
 from filbert.files import THREADS_VARIABLE
+from filbert.inference.precision import int8_warning
 from filbert.inference.predictor import Predictor
-from filbert.inference.stored_task import int8_warning
 from filbert.serve.engine import Engine, Engines
 from filbert.serve.errors import refusal_of, response_to
 from filbert.serve.limits import Limits

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -39,21 +39,23 @@ _LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
 _NEVER = -30.0
 
 
+class Size(NamedTuple):
+    """How large a model is; the values of a table of vectors are parameters too."""
+
+    parameters: int
+    num_bytes: int
+
+
 class FeatureExtractor(Protocol):
     """Converts texts to a feature matrix."""
 
     @property
-    def num_parameters(self) -> int:
-        """Number of values besides the weights of a classifier."""
+    def size(self) -> Size:
+        """Its own size, without the weights of a classifier."""
         ...
 
     def of(self, texts: Sequence[str]) -> Any:
         """Return a SciPy matrix or an array, float (N, F)."""
-        ...
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of its words and numbers."""
         ...
 
 
@@ -64,8 +66,6 @@ class WordCounts:
         min_df: Texts that an n-gram must occur in.
         is_symbols: Whether a word is everything between white space, as it is written.
     """
-
-    num_parameters = 0
 
     def __init__(
         self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2, is_symbols: bool = False
@@ -93,10 +93,10 @@ class WordCounts:
         return self._vectorizer.transform(texts)
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of the vocabulary and its weights."""
+    def size(self) -> Size:
+        """No parameters, and the bytes of the vocabulary and its weights."""
         words = self._vectorizer.get_feature_names_out()
-        return int(self._vectorizer.idf_.nbytes) + len("".join(words).encode())
+        return Size(0, int(self._vectorizer.idf_.nbytes) + len("".join(words).encode()))
 
 
 @dataclass(frozen=True)
@@ -117,20 +117,17 @@ class Linear:
     cleaning: Cleaning | None = None
 
     @property
-    def num_parameters(self) -> int:
-        """Number of learned weights and of values in the table of vectors."""
+    def size(self) -> Size:
+        """The size of weights, bias and features."""
         # For two classes the first row is all zeros.
         rows = self.weights[1:] if len(self.weights) == 2 else self.weights
-        return int(rows.size + len(rows) + self.features.num_parameters)
+        parameters, num_bytes = self.features.size
+        num_bytes += self.weights.nbytes + self.bias.nbytes
+        return Size(int(rows.size + len(rows) + parameters), num_bytes)
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
         return self.task.decode(*self.outputs(rows))
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the model."""
-        return self.weights.nbytes + self.bias.nbytes + self.features.num_bytes
 
     def outputs(self, rows: Sequence[Row]) -> tuple[list[torch.Tensor], list[Example]]:
         """Return the outputs of rows, and examples with the number of words of each text."""
@@ -149,7 +146,6 @@ def fit_linear(
     dev: Sequence[Row] = (),
     strength: float | None = None,
     cleaning: Cleaning | None = None,
-    started: float | None = None,
 ) -> tuple[Linear, float]:
     """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
 
@@ -161,13 +157,12 @@ def fit_linear(
         dev: Labelled rows; without any, `strength` is required.
         strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
             selection metric on dev.
-        started: Value of time.perf_counter() before training was prepared; by default now.
 
     Returns:
-        The model, and the seconds of the preparation and of its own fit, without the other
+        The model, and the seconds of the feature matrix and of its own fit, without the other
         strengths and without dev.
     """
-    started = time.perf_counter() if started is None else started
+    started = time.perf_counter()
     texts, rows = train
     matrix = features.of(texts)
     gold, wanted = ([task.gold(row) for row in part] for part in (rows, dev))

@@ -206,8 +206,7 @@ def fill(
     check_lines_file(out)
     predictor = Predictor.load(model or BUILT_IN, **vars(loading or arguments.LoadFlags()))
     if text is not None:
-        check_masked(text, predictor.tokenizer, "The text")
-        (answer,) = fill_masks(predictor, [text], top=top)
+        answer = predictor.fill(text, top=top)
         print_json(rounded(answer)) if json else _print_tables(text, answer, predictor)
         return
     assert file is not None
