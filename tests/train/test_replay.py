@@ -155,7 +155,7 @@ def test_a_pre_training_run_is_replayed_from_its_text_or_its_shards(place, vocab
         (lambda story: story.update(data=[1]), "data"),
         (lambda story: story["data"].update(train="x"), "data"),
         (lambda story: story["options"].update(task="os:system"), "not built in"),
-        (lambda story: story["options"].update(lerning_rate=1), "no option .lerning_rate"),
+        (lambda story: story["options"].update(lerning_rate=1), r"filbert\.json: There is no"),
         (lambda story: story["options"].pop("train"), "No rows are given"),
     ],
 )

@@ -140,7 +140,7 @@ def attention_of_texts(
     model = predictor.model
     assert isinstance(model, Model)
     heads = model.config.num_hidden_layers * model.config.attention.heads
-    longest = max(len(encoding.input_ids) for encoding in encodings)
+    longest = max((len(encoding.input_ids) for encoding in encodings), default=1)
     if heads * longest**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)
         raise ConfigError(
