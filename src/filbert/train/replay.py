@@ -111,14 +111,16 @@ def replay(
     options["out"] = str(out or _next_to(folder))
     if device is not None:
         options["device"] = device
+    kind = PretrainOptions if record.get("command") == "pretrain" else FinetuneOptions
+    try:
+        chosen = kind.from_keywords(options)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / 'filbert.json'}: {error}") from error
     threads, before = (record.get("device") or {}).get("threads"), torch.get_num_threads()
     if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1):
         torch.set_num_threads(threads)
     try:
-        if record.get("command") == "pretrain":
-            run = pretrain(PretrainOptions.from_keywords(options))
-        else:
-            run = finetune(FinetuneOptions.from_keywords(options))
+        run = pretrain(chosen) if isinstance(chosen, PretrainOptions) else finetune(chosen)
     finally:
         torch.set_num_threads(before)
     new = read_json(Path(options["out"], "model", "filbert.json"))
