@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas
 import polars
+import pyarrow
 import pytest
 
 import filbert
@@ -79,6 +80,7 @@ def test_one_item_gets_one_answer_and_many_get_a_list(film_run, masked_lm):
     for library in (pandas, polars):
         table = library.DataFrame({"text": texts})
         assert model.predict(table["text"]) == model.predict(table) == both
+    assert model.predict(pyarrow.table({"text": texts})) == both
     assert filbert.embed(model, "good").shape == (32,)
     filled = filbert.fill(masked_lm, "the [MASK]", top=1)
     assert filbert.fill(masked_lm, ["the [MASK]"], top=1) == [filled]

@@ -53,5 +53,6 @@ def test_texts_in_groups_give_the_same_statistics(predictor, monkeypatch):
 
 
 def test_empty_texts_are_refused(predictor):
-    with pytest.raises(InputError, match="All texts are empty"):
-        summarise_heads(predictor, [" "])
+    for texts in ([], [" "]):
+        with pytest.raises(InputError, match="All texts are empty"):
+            summarise_heads(predictor, texts)

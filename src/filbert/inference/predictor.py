@@ -240,9 +240,8 @@ class Predictor:
         """
         task = self.known_task()
         is_one = isinstance(items, str | Mapping)
-        if not is_one:
-            refuse_one_text(items)
         values = [items] if is_one else items_of(items)
+        refuse_one_text(values)
         named = (as_standard_columns(self.checkpoint, value) for value in values)
         answers = list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(named)))
         if as_frame:
