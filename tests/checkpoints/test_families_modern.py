@@ -76,6 +76,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
         ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         ({"num_attention_heads": 32}, "even number"),
         ({"intermediate_size": 50}, "intermediate_size 50"),
+        ({"vocab_size": 1}, "config.json says vocab_size 1, but"),
         ({"num_hidden_layers": 3}, "num_hidden_layers 3"),
         ({"causal_mask": True}, "causal_mask is True"),
     ],

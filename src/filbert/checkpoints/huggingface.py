@@ -253,7 +253,7 @@ def _wrong_shape(
         for setting in _SIZES
         if setting in known and values[setting] in sizes
     ]
-    if (num_labels := len(checkpoint.labels or ())) in sizes:
+    if checkpoint.labels and (num_labels := len(checkpoint.labels)) in sizes:
         keys = [f"{num_labels} labels (id2label)", *keys]
     says = f"says {' or '.join(keys)}" if keys else "describes another model"
     return FormatError(
