@@ -15,9 +15,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # The limit today, and the goal of the redesign with the eight steps after it.
 BUDGETS = {
-    "lines of src": (50_711, 45_000),
+    "lines of src": (50_665, 45_000),
     "files of src": (206, 255),
-    "lines of tests": (42_285, 43_000),
+    "lines of tests": (42_302, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),
