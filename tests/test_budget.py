@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BUDGETS = {
     "lines of src": (50_665, 45_000),
     "files of src": (206, 255),
-    "lines of tests": (42_302, 43_000),
+    "lines of tests": (42_301, 43_000),
     "lines of the longest function": (60, 60),
     "fields of the largest class of options": (20, 20),
     "members of the Task protocol": (12, 12),

@@ -197,9 +197,8 @@ def test_doctor_says_what_is_fast_here(call):
 
 
 def test_threads_are_set_for_any_command_and_below_one_refused(call):
-    for words, threads in ((["--threads", "1"], 1), (["--threads=2"], 2)):
-        command = [sys.executable, "-m", "filbert", "doctor", "--json", *words]
-        assert json.loads(subprocess.check_output(command))["torch_threads"] == threads
+    command = [sys.executable, "-m", "filbert", "doctor", "--json", "--threads", "2"]
+    assert json.loads(subprocess.check_output(command))["torch_threads"] == 2
     for value in ("0", "1.5", "two"):
         done = call("doctor", "--threads", value)
         assert (done.status, "it must be a whole number" in done.err) == (2, True)

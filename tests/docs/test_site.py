@@ -139,7 +139,7 @@ def test_the_search_leads_from_what_people_type_to_the_page(site):
 
 
 @pytest.mark.parametrize(
-    "name", ["index", "finetune", "performance", "source/src/filbert/recipes/bert-base-2018.toml"]
+    "name", ["index", "performance", "source/src/filbert/recipes/bert-base-2018.toml"]
 )
 def test_a_page_of_the_site_is_accessible_and_fits_every_width(site, browser, findings, name):
     for scheme in ("light", "dark"):
