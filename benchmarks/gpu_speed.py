@@ -11,6 +11,7 @@ of a large product, measured here, for cards that DATA_SHEET does not have.
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 import time
@@ -33,7 +34,6 @@ from filbert.data.instances import ObjectiveOptions, PretrainLoader
 from filbert.data.shards import Corpus
 from filbert.inference.forward import MAX_TOKENS_CUDA
 from filbert.model.cpu import all_memory_kept
-from filbert.train.distributed import Parallel
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from flops import training_flops
@@ -157,7 +157,7 @@ def _own_step(checkpoint: Checkpoint, device: torch.device) -> Callable[[Step], 
 
     def step_of(step: Step) -> None:
         add_gradient(model, step, device, "bf16", next(numbers))
-        Parallel(0, 1, device).clip(model, options.clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip or math.inf)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
