@@ -23,7 +23,8 @@ from filbert import Predictor
 from filbert.batch import PackedBatch, pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_new_head
-from filbert.checkpoints.families import FAMILIES, REQUIRED
+from filbert.checkpoints.config_json import default_settings
+from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.masking import MaskedRow
@@ -148,10 +149,8 @@ def families(device: torch.device, toy: bool) -> Iterator[Row]:
 def tiny_checkpoint(name: str, head: str | None = None) -> Checkpoint:
     """A random model of a family with its own defaults, but few and narrow layers."""
     family = FAMILIES[name]
-    keys = {k: key for k, key in family.keys.items() if key.default not in (REQUIRED, None)}
-    defaults = {k: (key.values or {}).get(key.default, key.default) for k, key in keys.items()}
-    settings = {k: key.read(defaults[k]) for k, key in keys.items()} | family.constants
-    if settings.get("hidden_act") not in (None, "relu", "silu"):
+    settings = default_settings(family)
+    if settings.get("hidden_act") not in ("relu", "silu"):
         settings["hidden_act"] = "gelu"
     settings |= {k: v for k, v in SMALLER.items() if settings.get(k)} | family.constants
     settings |= {k: v for k, v in TINY.items() if k not in family.constants}

@@ -58,7 +58,7 @@ def engine(side: str, folder: Path) -> Embed:
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_LENGTH)
     place = f"{folder}-converted"
-    encode = load("encode", side, Job("encode", side, str(folder), "", place, available_cores()))
+    encode = load(side, Job(side, str(folder), "", place, available_cores()))
 
     def embed(texts: list[str]) -> np.ndarray:
         ids = [np.array(one.ids) for one in tokenizer.encode_batch(texts)]

@@ -29,7 +29,7 @@ def add(kept: Kept, record: Record, turns: Turns) -> None:
 
 def sides_of(given: argparse.Namespace) -> list[str]:
     """Those that take part; of the others it is said why not."""
-    names, reasons = take_part("encode", given.sides, given.device)
+    names, reasons = take_part(given.sides, given.device)
     print("".join(f"left out: {reason}\n" for reason in reasons), end="", flush=True)
     return names
 
@@ -49,10 +49,7 @@ def jobs_of(
 ) -> list[Job]:
     """A process a side, over the ids that lie in `place`."""
     ids, converted = str(place / "ids.npz"), str(place / "converted")
-    return [
-        Job("encode", name, str(folder), ids, converted, given.threads, given.device)
-        for name in names
-    ]
+    return [Job(name, str(folder), ids, converted, given.threads, given.device) for name in names]
 
 
 def said(failed: Sequence[str]) -> int:
@@ -66,7 +63,7 @@ def options(doc: str, name: str) -> argparse.ArgumentParser:
     """The options of both."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=LABELS, default=["base", "minilm"])
-    parser.add_argument("--sides", nargs="+", choices=SIDES["encode"], help="all that are here")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, help="all that are here")
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--again", action="store_true", help="measure again what is there")

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from sides import serving
+import sides
 
 
 class Place(NamedTuple):
@@ -53,7 +53,7 @@ def _infinity(place: Place) -> list[str]:
 def _plain(place: Place) -> list[str]:
     return [
         sys.executable,
-        str(Path(serving.__file__).with_name("plain_server.py")),
+        str(Path(sides.__file__).with_name("plain_server.py")),
         place.model,
         str(place.port),
     ]
@@ -79,4 +79,10 @@ SIDES = {
         lambda place: "" if find_spec("sentence_transformers") else "it is not installed",
     ),
 }
-QUIET = serving.QUIET | {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+# Nothing is fetched, nothing is told to anybody.
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "DO_NOT_TRACK": "1",
+    "INFINITY_ANONYMOUS_USAGE_STATS": "0",
+}

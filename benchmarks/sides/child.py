@@ -27,7 +27,7 @@ def encoding(job: Job) -> Callable[[dict[str, Any]], Reply]:
     from sides.workload import Workload
 
     workload = Workload.load(Path(job.data))
-    encode = load(job.work, job.side, job)
+    encode = load(job.side, job)
     word = int(workload.texts[0][1])
 
     def run(order: str, batch: int) -> Reply:
@@ -60,21 +60,8 @@ def encoding(job: Job) -> Callable[[dict[str, Any]], Reply]:
     return lambda request: answers[request.pop("do")](**request)
 
 
-def simple(job: Job) -> Callable[[dict[str, Any]], Reply]:
-    """For sides that do the same thing each time and say what they counted."""
-    once = load(job.work, job.side, job)
-    return lambda request: once()  # type: ignore[no-any-return]
-
-
-def serving(job: Job) -> Callable[[dict[str, Any]], Reply]:
-    """Answers to: {"clients": count, "seconds": of a turn}."""
-    ask = load(job.work, job.side, job)
-    return lambda request: ask(**request)  # type: ignore[no-any-return]
-
-
 # Texts whose vectors are compared with another side's.
 _COMPARED = 16
-WORKS = {"encode": encoding, "tokenize": simple, "train": simple, "serve": serving}
 
 
 def main() -> int:
@@ -90,7 +77,7 @@ def main() -> int:
     job = Job.read(sys.stdin.readline())
     started = time.perf_counter()
     try:
-        answer = WORKS[job.work](job)
+        answer = encoding(job)
     except Exception as error:  # Whatever another tool raises is a reason to tell.
         say({"failed": f"{type(error).__name__}: {error}"})
         raise

@@ -11,16 +11,14 @@ class Job:
     """One side's work, in a process of its own.
 
     Attributes:
-        work: encode, tokenize, train or serve.
         side: a name from `sides.SIDES`.
         model: folder of the model in Hugging Face's layout.
-        data: file of the workload: token ids for encode, texts for the others.
+        data: file with the token ids of the workload.
         place: folder for converted models, which sides may share.
         threads: processor threads for everything that counts.
         device: "cpu" or a GPU's name.
     """
 
-    work: str
     side: str
     model: str
     data: str

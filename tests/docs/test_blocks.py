@@ -60,7 +60,7 @@ SHORTER = [
     (r"--data-root /data", "--data-root ."),
     (r"--nproc-per-node \d+", "--nproc-per-node 2"),
     (r"(benchmarks/feature_extraction.py .*)--rows \d+(.*)", r"\1--rows 40\2 --seeds 1 --epochs 1"),
-    # Some of the ten and 19 contestants, one of a kind.
+    # Three contestants of each study.
     (r"(compare distil-toxic .*)", r"\1 --only minilm --only soft-3 --only soft-3-int8"),
     (r"(compare toxic-study .*)", r"\1 --only minilm --only bigru --only tfidf"),
 ]

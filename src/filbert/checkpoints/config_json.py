@@ -213,11 +213,11 @@ def _with_layer_kinds(raw: dict[str, Any], family: Family, path: Path) -> dict[s
 
 
 def default_settings(family: Family) -> dict[str, Any]:
-    """Return the settings of a family that config.json need not name."""
+    """Return the settings of a family that config.json need not name, if defaults are read."""
     given = {
         name: key.read(key.default) if key.values is None else key.values[key.default]
         for name, key in family.keys.items()
-        if key.default not in (None, REQUIRED)
+        if key.default not in (None, REQUIRED) and (key.values is None or key.default in key.values)
     }
     return {**family.constants, **given}
 

@@ -81,10 +81,10 @@ def fresh_config(
         )
     given = {name: value for name, value in sizes.items() if value is not None}
     values = {**default_settings(table), **_BASE, **_OWN[family]}
-    if "position_offset" in table.keys:
-        pad = _PAD_ID[family] if pad_id is None else pad_id
-        values["position_offset"] = pad + 1
-        values["max_position_embeddings"] += pad + 1
+    if key := table.keys.get("position_offset"):
+        offset = key.read(_PAD_ID[family] if pad_id is None else pad_id)
+        values["position_offset"] = offset
+        values["max_position_embeddings"] += offset
     if "dropout" in given:
         rate = given.pop("dropout")
         values |= {"hidden_dropout": rate, "attention_dropout": rate}
